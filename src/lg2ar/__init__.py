@@ -1,0 +1,18 @@
+"""LG2AR: embeddings of graphs and nodes without labels."""
+
+from lg2ar.config import Config
+from lg2ar.errors import InputError, NonFiniteLossError
+from lg2ar.graph import Encoding, GraphBatch
+from lg2ar.model import LG2AR
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "LG2AR",
+    "Config",
+    "Encoding",
+    "GraphBatch",
+    "InputError",
+    "NonFiniteLossError",
+    "__version__",
+]

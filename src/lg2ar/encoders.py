@@ -1,0 +1,158 @@
+"""The augmentation encoder (Section 3.1) and the base encoder (Section 3.4).
+
+Both are a graph network, a read-out and two projection heads; they share no weights.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from lg2ar.graph import Encoding, GraphBatch
+from lg2ar.layers import MLP, BatchNorm, WeightedGCNConv, WeightedGINConv
+from lg2ar.ops import segment_mean, segment_sum
+
+ReadOut = Literal["sum", "mean"]
+
+
+class GIN(nn.Module):
+    """Graph isomorphism network; the encodings of all its layers side by side.
+
+    Follows InfoGraph, which the paper follows: each layer is a two-layer MLP on the weighted sum,
+    then ReLU, batch normalisation and dropout.
+
+    Args:
+        num_features: Width of the node features, ``d_x``.
+        hidden: Width of each layer.
+        layers: Number of layers.
+        dropout: Share of each layer's output set to zero while training.
+        norm: Whether to normalise each layer over the batch.
+    """
+
+    def __init__(
+        self, num_features: int, hidden: int, layers: int, dropout: float = 0.0, norm: bool = True
+    ) -> None:
+        super().__init__()
+        widths = [num_features, *[hidden] * layers]
+        self.convs = nn.ModuleList(
+            WeightedGINConv(before, after) for before, after in itertools.pairwise(widths)
+        )
+        self.norms = nn.ModuleList(
+            BatchNorm(hidden) if norm else nn.Identity() for _ in range(layers)
+        )
+        self.dropout = dropout
+        self.out_features = hidden * layers
+
+    def forward(self, graph: GraphBatch) -> Tensor:
+        """Encode the nodes, shape ``[N, layers * hidden]``."""
+        h, outputs = graph.x, []
+        for conv, norm in zip(self.convs, self.norms, strict=True):
+            h = norm(F.relu(conv(h, graph)))
+            h = F.dropout(h, self.dropout, self.training)
+            outputs.append(h)
+        return torch.cat(outputs, dim=-1)
+
+
+class GCN(nn.Module):
+    """Graph convolutional network, the base encoder at node level (A.2): its last layer.
+
+    Args:
+        num_features: Width of the node features, ``d_x``.
+        hidden: Width of each layer.
+        layers: Number of layers; two in the paper.
+        dropout: Share of each layer's output set to zero while training.
+        norm: Whether to normalise each layer over the batch.
+    """
+
+    def __init__(
+        self,
+        num_features: int,
+        hidden: int,
+        layers: int = 2,
+        dropout: float = 0.0,
+        norm: bool = False,
+    ) -> None:
+        super().__init__()
+        widths = [num_features, *[hidden] * layers]
+        self.convs = nn.ModuleList(
+            WeightedGCNConv(before, after) for before, after in itertools.pairwise(widths)
+        )
+        self.norms = nn.ModuleList(
+            BatchNorm(hidden) if norm else nn.Identity() for _ in range(layers)
+        )
+        self.activations = nn.ModuleList(nn.PReLU() for _ in range(layers))
+        self.dropout = dropout
+        self.out_features = hidden
+
+    def forward(self, graph: GraphBatch) -> Tensor:
+        """Encode the nodes, shape ``[N, hidden]``."""
+        h = graph.x
+        for conv, norm, activation in zip(self.convs, self.norms, self.activations, strict=True):
+            h = F.dropout(activation(norm(conv(h, graph))), self.dropout, self.training)
+        return h
+
+
+class Encoder(nn.Module):
+    r"""Graph network, read-out and two projection heads: :math:`g_\omega` and :math:`g_\theta`.
+
+    Args:
+        network: Makes node rows of a batch; tells their width as ``out_features``.
+        hidden: Width of the projected encodings, ``d_h``.
+        readout: How a graph's nodes become one row: their sum or their mean.
+        projection: Whether node and graph rows each pass a three-layer MLP.
+        features: Applied to the features of the graphs before views are cut from them, and at
+            inference: the projection shared by all views (docs/paper.md, D6).
+    """
+
+    def __init__(
+        self,
+        network: GIN | GCN,
+        hidden: int,
+        readout: ReadOut = "sum",
+        projection: bool = True,
+        features: nn.Module | None = None,
+    ) -> None:
+        super().__init__()
+        width = network.out_features
+        self.features = nn.Identity() if features is None else features
+        self.network = network
+        self.readout = readout
+        self.node_projection: nn.Module = nn.Identity()
+        self.graph_projection: nn.Module = nn.Identity()
+        if projection:
+            self.node_projection = MLP(width, hidden, hidden, layers=3)
+            self.graph_projection = MLP(width, hidden, hidden, layers=3)
+        self.out_features = hidden if projection else width
+
+    def prepare(self, graph: GraphBatch) -> GraphBatch:
+        """The graphs that views are cut from: features of the width the network reads."""
+        return graph.replace(x=self.features(graph.x))
+
+    def encode(self, view: GraphBatch) -> Encoding:
+        """Encode nodes and graphs before the projection heads."""
+        nodes = self.network(view)
+        pool = segment_sum if self.readout == "sum" else segment_mean
+        return Encoding(nodes=nodes, graphs=pool(nodes, view.batch, view.num_graphs))
+
+    def forward(self, view: GraphBatch) -> Encoding:
+        """Encode nodes ``[N, d_h]`` and graphs ``[B, d_h]`` of a prepared batch or view."""
+        encoding = self.encode(view)
+        return Encoding(
+            nodes=self.node_projection(encoding.nodes),
+            graphs=self.graph_projection(encoding.graphs),
+        )
+
+    def embed(self, graph: GraphBatch, projected: bool = False) -> Encoding:
+        """What evaluation reads: encodings of untouched graphs.
+
+        Args:
+            graph: The batch, as it came.
+            projected: Whether to read after the projection heads (docs/paper.md, D12).
+        """
+        graph = self.prepare(graph)
+        encoding: Encoding = self(graph) if projected else self.encode(graph)
+        return encoding

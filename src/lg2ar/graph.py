@@ -1,0 +1,266 @@
+"""A batch of graphs as flat tensors, and what an encoder makes of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from lg2ar.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from torch_geometric.data import Batch, Data
+
+
+@dataclass(frozen=True, eq=False)
+class GraphBatch:
+    """Graphs side by side: inputs and augmented views alike.
+
+    A *view* is a batch like any other; ``origin`` says where its nodes came from. Nothing here is
+    ever changed in place: a head that cuts a view makes a new batch.
+
+    Attributes:
+        x: Node features, shape ``[N, d_x]``.
+        edge_index: Source and target of every edge, shape ``[2, E]``; an undirected edge is listed
+            in both directions.
+        batch: The graph of each node, ascending, shape ``[N]``.
+        num_graphs: How many graphs there are, ``B``.
+        edge_weight: Weight of each edge, shape ``[E]``; None means that all weigh one.
+        origin: For each node its index in the batch (or the large graph) this one was cut from,
+            shape ``[N]``; None when it was not cut from anything.
+    """
+
+    x: Tensor
+    edge_index: Tensor
+    batch: Tensor
+    num_graphs: int
+    edge_weight: Tensor | None = None
+    origin: Tensor | None = None
+
+    @property
+    def num_nodes(self) -> int:
+        """Number of nodes of all graphs together, ``N``."""
+        return self.x.size(0)
+
+    @property
+    def num_edges(self) -> int:
+        """Number of listed edges of all graphs together, ``E``."""
+        return self.edge_index.size(1)
+
+    @property
+    def num_features(self) -> int:
+        """Width of the node features, ``d_x``."""
+        return self.x.size(1)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the tensors are."""
+        return self.x.device
+
+    @property
+    def ptr(self) -> Tensor:
+        """Where each graph's nodes begin, and the end of the last, shape ``[B + 1]``."""
+        graphs = torch.arange(self.num_graphs + 1, device=self.device)
+        return torch.searchsorted(self.batch, graphs)
+
+    @property
+    def sizes(self) -> Tensor:
+        """Number of nodes of each graph, shape ``[B]``."""
+        return self.ptr.diff()
+
+    def weights(self) -> Tensor:
+        """The edge weights, ones where none were given, shape ``[E]``."""
+        if self.edge_weight is None:
+            return self.x.new_ones(self.num_edges)
+        return self.edge_weight
+
+    def replace(self, **changes: Any) -> GraphBatch:
+        """A copy with some fields changed."""
+        return replace(self, **changes)
+
+    def to(self, device: torch.device | str, dtype: torch.dtype | None = None) -> GraphBatch:
+        """A copy on another device, and with floating-point tensors of another type."""
+
+        def index(value: Tensor | None) -> Tensor | None:
+            return None if value is None else value.to(device)
+
+        def floating(value: Tensor | None) -> Tensor | None:
+            return None if value is None else value.to(device, dtype)
+
+        return self.replace(
+            x=floating(self.x),
+            edge_index=index(self.edge_index),
+            batch=index(self.batch),
+            edge_weight=floating(self.edge_weight),
+            origin=index(self.origin),
+        )
+
+    def validate(self, name: str = "the batch") -> GraphBatch:
+        """Check everything the method relies on; meant for the borders, as it reads values back.
+
+        Args:
+            name: What to call the data in a message.
+
+        Returns:
+            The batch itself.
+
+        Raises:
+            InputError: Naming what is wrong, where, and what to do.
+        """
+        _check_types(self, name)
+        _check_structure(self, name)
+        _check_values(self, name)
+        return self
+
+    @classmethod
+    def from_pyg(cls, data: Data | Batch, name: str = "the batch") -> GraphBatch:
+        """Read a PyG ``Data`` (one graph) or ``Batch`` (many) without a loop over graphs.
+
+        Node count is PyG's own, so isolated nodes stay. A graph without features gets a constant
+        one; ``edge_weight`` is taken along where there is one.
+        """
+        num_nodes = data.num_nodes
+        if num_nodes is None:
+            raise InputError(f"{name} does not say how many nodes it has; set num_nodes or x.")
+        edge_index = data.edge_index
+        if edge_index is None:
+            edge_index = torch.empty(2, 0, dtype=torch.long)
+        x = data.x
+        if x is None:
+            x = torch.ones(num_nodes, 1, device=edge_index.device)
+        batch = getattr(data, "batch", None)
+        num_graphs = int(getattr(data, "num_graphs", 1)) if batch is not None else 1
+        if batch is None:
+            batch = torch.zeros(num_nodes, dtype=torch.long, device=x.device)
+        graph = cls(
+            x=x.unsqueeze(-1) if x.dim() == 1 else x,
+            edge_index=edge_index,
+            batch=batch,
+            num_graphs=num_graphs,
+            edge_weight=getattr(data, "edge_weight", None),
+        )
+        return graph.validate(name)
+
+    @classmethod
+    def from_data_list(cls, graphs: Sequence[Data], name: str = "the batch") -> GraphBatch:
+        """Read a list of PyG graphs; PyG's own collation puts them side by side."""
+        from torch_geometric.data import Batch
+
+        if not graphs:
+            raise InputError(f"{name} holds no graphs; give at least one.")
+        return cls.from_pyg(Batch.from_data_list(list(graphs)), name)
+
+    def to_pyg(self) -> Batch:
+        """The same graphs as a PyG ``Batch``, which ``to_data_list`` takes apart again."""
+        from torch_geometric.data import Batch
+
+        # PyG slices a batch by where each graph's rows begin, so edges must lie graph by graph.
+        edge_graph = self.batch[self.edge_index[0]]
+        order = edge_graph.argsort(stable=True)
+        edge_ptr = torch.searchsorted(
+            edge_graph[order], torch.arange(self.num_graphs + 1, device=self.device)
+        )
+        ptr, offset = self.ptr, torch.zeros(self.num_graphs, dtype=torch.long)
+        fields = {"x": self.x, "edge_index": self.edge_index[:, order]}
+        slices, increments = {"x": ptr, "edge_index": edge_ptr}, {"x": offset, "edge_index": ptr}
+        if self.edge_weight is not None:
+            fields["edge_weight"] = self.edge_weight[order]
+            slices["edge_weight"], increments["edge_weight"] = edge_ptr, offset
+        if self.origin is not None:
+            fields["origin"] = self.origin
+            slices["origin"], increments["origin"] = ptr, offset
+        batch = Batch(batch=self.batch, ptr=ptr, **fields)
+        batch._num_graphs = self.num_graphs
+        batch._slice_dict = {key: value.cpu() for key, value in slices.items()}
+        batch._inc_dict = {key: value.cpu() for key, value in increments.items()}
+        return batch
+
+
+@dataclass(frozen=True, eq=False)
+class Encoding:
+    """What an encoder makes of a batch.
+
+    Attributes:
+        nodes: One row per node, shape ``[N, d_h]``.
+        graphs: One row per graph, shape ``[B, d_h]``.
+    """
+
+    nodes: Tensor
+    graphs: Tensor
+
+
+def _check_types(graph: GraphBatch, name: str) -> None:
+    x, edge_index, batch = graph.x, graph.edge_index, graph.batch
+    if x.dim() != 2 or not x.is_floating_point():
+        raise InputError(
+            f"{name}: x must be a floating-point matrix [nodes, features], not {_kind(x)}; "
+            "convert it with x.float()."
+        )
+    if edge_index.dim() != 2 or edge_index.size(0) != 2 or edge_index.dtype != torch.long:
+        raise InputError(
+            f"{name}: edge_index must be an int64 matrix [2, edges], not {_kind(edge_index)}; "
+            "convert it with edge_index.long()."
+        )
+    if batch.dtype != torch.long or batch.shape != (graph.num_nodes,):
+        raise InputError(
+            f"{name}: batch must hold one int64 graph number per node ({graph.num_nodes}), "
+            f"not {_kind(batch)}."
+        )
+    weight = graph.edge_weight
+    if weight is not None and (
+        not weight.is_floating_point() or weight.shape != (graph.num_edges,)
+    ):
+        raise InputError(
+            f"{name}: edge_weight must hold one floating-point number per edge "
+            f"({graph.num_edges}), not {_kind(weight)}."
+        )
+
+
+def _check_structure(graph: GraphBatch, name: str) -> None:
+    batch, edge_index = graph.batch, graph.edge_index
+    if graph.num_graphs < 1:
+        raise InputError(f"{name} holds no graphs; give at least one.")
+    if batch.numel() and bool((batch.diff() < 0).any()):
+        raise InputError(f"{name}: batch must be ascending; sort the nodes by graph.")
+    if batch.numel() and not 0 <= int(batch[0]) <= int(batch[-1]) < graph.num_graphs:
+        raise InputError(
+            f"{name}: batch holds graph numbers {int(batch[0])} to {int(batch[-1])}, "
+            f"outside 0 to {graph.num_graphs - 1}."
+        )
+    empty = (graph.sizes == 0).nonzero()
+    if empty.numel():
+        raise InputError(f"{name}: graph {int(empty[0])} has no nodes; remove it.")
+    if graph.num_edges == 0:
+        return
+    low, high = int(edge_index.min()), int(edge_index.max())
+    if low < 0 or high >= graph.num_nodes:
+        bad = ((edge_index < 0) | (edge_index >= graph.num_nodes)).any(0).nonzero()
+        raise InputError(
+            f"{name}: edge {int(bad[0])} names node {low if low < 0 else high}, "
+            f"outside 0 to {graph.num_nodes - 1}; correct edge_index."
+        )
+    crossing = (batch[edge_index[0]] != batch[edge_index[1]]).nonzero()
+    if crossing.numel():
+        raise InputError(f"{name}: edge {int(crossing[0])} joins two different graphs; remove it.")
+
+
+def _check_values(graph: GraphBatch, name: str) -> None:
+    bad = (~graph.x.isfinite()).any(1).nonzero()
+    if bad.numel():
+        node = int(bad[0])
+        raise InputError(
+            f"{name}: the features of node {node} (graph {int(graph.batch[node])}) are not all "
+            "finite; replace NaN and infinity, or drop that node."
+        )
+    if graph.edge_weight is not None:
+        bad = (~graph.edge_weight.isfinite()).nonzero()
+        if bad.numel():
+            raise InputError(f"{name}: the weight of edge {int(bad[0])} is not finite; replace it.")
+
+
+def _kind(value: Tensor) -> str:
+    return f"{str(value.dtype).removeprefix('torch.')} {list(value.shape)}"

@@ -1,0 +1,69 @@
+"""Edge perturbation (Algorithm 4)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from lg2ar.graph import Encoding, GraphBatch
+from lg2ar.heads.base import EdgeWeighting, Head, edge_weight
+from lg2ar.layers import MLP
+from lg2ar.ops import keep_edges
+from lg2ar.sampling import negative_edges, relaxed_bernoulli
+
+
+class EdgePerturbation(Head):
+    r"""Keeps or drops each edge, and adds some of as many non-edges.
+
+    .. math::
+        p(e_{ij}) = \sigma\, \mathrm{MLP}([h_{v_i} + h_{v_j} \parallel 1_E(e_{ij})]), \quad
+        e_{ij} \sim \mathrm{Bernoulli}(p(e_{ij})), \quad w_{ij} = p(e_{ij})
+
+    Both directions of an edge are kept or dropped together, and so are repetitions. All nodes
+    stay: a graph that loses every edge is a set of isolated nodes (docs/paper.md, D8).
+
+    Args:
+        hidden: Width of the encodings, ``d_h``.
+        temperature: Of the relaxed Bernoulli draw, :math:`t`.
+        edge_weighting: ``straight-through`` gives weights of value one (docs/paper.md, D7).
+    """
+
+    def __init__(
+        self,
+        hidden: int,
+        temperature: float = 1.0,
+        edge_weighting: EdgeWeighting = "relative",
+    ) -> None:
+        super().__init__()
+        self.mlp = MLP(hidden + 1, hidden, 1, layers=2)
+        self.temperature = temperature
+        self.edge_weighting = edge_weighting
+
+    def forward(
+        self, graph: GraphBatch, encoding: Encoding, generator: torch.Generator | None = None
+    ) -> GraphBatch:
+        """Cut a view with the same nodes and other edges."""
+        negatives, valid, pair = negative_edges(graph, generator)  # E-bar
+        candidates = torch.cat([graph.edge_index, negatives], dim=1)  # [2, 2E]
+        exists = torch.arange(2 * graph.num_edges, device=graph.device) < graph.num_edges
+        logits = self.logits(encoding.nodes, candidates, exists)
+        # One coin per pair of nodes: its edges, in both directions, share the noise.
+        coins = torch.cat([pair, pair + graph.num_edges])
+        drawn = relaxed_bernoulli(logits.detach(), self.temperature, generator, share=coins) > 0.5
+        kept = drawn & torch.cat([torch.ones_like(valid), valid])
+        own = None if graph.edge_weight is None else graph.edge_weight.repeat(2)
+        both = graph.replace(edge_index=candidates, edge_weight=own)
+        w = edge_weight(both, logits.sigmoid(), self.edge_weighting)  # W_E = p(e)
+        origin = torch.arange(graph.num_nodes, device=graph.device)
+        return keep_edges(both.replace(edge_weight=w, origin=origin), kept)
+
+    def logits(self, nodes: Tensor, edge_index: Tensor, exists: Tensor) -> Tensor:
+        """One logit per candidate edge, shape ``[2E]``."""
+        # W [h_i + h_j || 1] = W h_i + W h_j + w 1: multiply nodes, of which there are fewer.
+        weight, bias = self.mlp.first.weight, self.mlp.first.bias
+        per_node = nodes @ weight[:, :-1].T
+        source, target = edge_index
+        hidden = per_node.index_select(0, source) + per_node.index_select(0, target)
+        hidden = hidden + exists.unsqueeze(-1) * weight[:, -1] + bias
+        logits: Tensor = self.mlp.rest(hidden).squeeze(-1)
+        return logits

@@ -1,0 +1,230 @@
+"""LG2AR: Algorithm 1 on one batch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal, cast
+
+import torch
+from torch import Tensor, nn
+
+from lg2ar.config import Config
+from lg2ar.discriminators import DISCRIMINATORS, Discriminator
+from lg2ar.encoders import GCN, GIN, Encoder
+from lg2ar.graph import Encoding, GraphBatch
+from lg2ar.heads import (
+    EdgePerturbation,
+    EdgeWeighting,
+    FeatureMasking,
+    Head,
+    Identity,
+    NodeDropping,
+    SubGraph,
+)
+from lg2ar.layers import initialise
+from lg2ar.mutual_information import BOUNDS, Bound, jensen_shannon
+from lg2ar.policy import POLICIES, Draw, Policy
+from lg2ar.sampling import private_randomness, shuffle_features
+
+Contrast = Literal["local-global", "global-global"]
+Negatives = Literal["graphs", "shuffled"]
+Normalisation = Literal["graphs", "pairs", "graph-pairs"]
+
+
+@dataclass(frozen=True, eq=False)
+class StepOutput:
+    """What one batch gives.
+
+    Attributes:
+        loss: To be minimised: minus the bound on mutual information, both ways round.
+        draw: The policy's choice.
+        views: The two views, as the base encoder saw them.
+    """
+
+    loss: Tensor
+    draw: Draw
+    views: tuple[GraphBatch, GraphBatch]
+
+
+class LG2AR(nn.Module):
+    r"""The method, end to end (Algorithm 1).
+
+    Args:
+        augmentation_encoder: :math:`g_\omega`, read by policy and heads.
+        policy: :math:`r_\mu`, which draws two of the heads for the batch.
+        heads: :math:`\tau_{\phi_i}`, which cut the views.
+        base_encoder: :math:`g_\theta`, which encodes the views; it alone is kept for inference.
+        discriminator: Scores pairs of encodings.
+        bound: Function of scores to be maximised.
+        contrast: ``local-global``, nodes with graphs, or ``global-global``, graphs with graphs.
+        negatives: ``graphs``, the others of the batch, or ``shuffled``, copies with the features
+            of each graph in random order.
+        normalisation: What is averaged over (docs/paper.md, D2).
+        scale_by_probability: Whether the draw's probabilities multiply the graph encodings, which
+            is the only way a gradient reaches the policy.
+    """
+
+    def __init__(
+        self,
+        augmentation_encoder: Encoder,
+        policy: Policy,
+        heads: Sequence[Head],
+        base_encoder: Encoder,
+        discriminator: Discriminator,
+        bound: Bound = jensen_shannon,
+        contrast: Contrast = "local-global",
+        negatives: Negatives = "graphs",
+        normalisation: Normalisation = "graphs",
+        scale_by_probability: bool = True,
+    ) -> None:
+        super().__init__()
+        if policy.num_heads != len(heads):
+            raise ValueError(f"a policy over {policy.num_heads} heads got {len(heads)} heads")
+        self.augmentation_encoder = augmentation_encoder
+        self.policy = policy
+        self.heads = nn.ModuleList(heads)
+        self.base_encoder = base_encoder
+        self.discriminator = discriminator
+        self.bound = bound
+        self.contrast = contrast
+        self.negatives = negatives
+        self.normalisation = normalisation
+        self.scale_by_probability = scale_by_probability
+
+    def forward(self, graph: GraphBatch, generator: torch.Generator | None = None) -> StepOutput:
+        """Draw two views of every graph in the batch and tell how well they agree."""
+        encoding: Encoding = self.augmentation_encoder(graph)  # H_v, h_G
+        draw: Draw = self.policy(encoding.graphs, generator)  # i, j, p_i, p_j
+        source = self.base_encoder.prepare(graph)
+        view_i: GraphBatch = self.heads[draw.i](source, encoding, generator)
+        view_j: GraphBatch = self.heads[draw.j](source, encoding, generator)
+        encoding_i, encoding_j = self.base_encoder(view_i), self.base_encoder(view_j)
+        one = torch.ones((), device=graph.device)
+        p_i, p_j = (draw.p_i, draw.p_j) if self.scale_by_probability else (one, one)
+        agreement = self._agreement(
+            (view_i, encoding_i, p_i), (view_j, encoding_j, p_j), generator
+        ) + self._agreement((view_j, encoding_j, p_j), (view_i, encoding_i, p_i), generator)
+        return StepOutput(loss=-agreement, draw=draw, views=(view_i, view_j))
+
+    def _agreement(
+        self,
+        left: tuple[GraphBatch, Encoding, Tensor],
+        right: tuple[GraphBatch, Encoding, Tensor],
+        generator: torch.Generator | None,
+    ) -> Tensor:
+        """Bound on the information that the left view's rows have of the right view's graphs."""
+        view, encoding, p = left
+        _, other, p_other = right
+        home = view.batch  # the graph of each row
+        if self.contrast == "global-global":
+            home = torch.arange(view.num_graphs, device=view.device)
+        rows, p = self._rows(encoding, p)
+        if self.negatives == "graphs":
+            scores = self.discriminator(rows, other.graphs, p, p_other)  # [R, B]
+            places = torch.arange(view.num_graphs, device=view.device)
+            positive = home.unsqueeze(-1) == places
+        else:
+            corrupted, _ = self._rows(self.base_encoder(shuffle_features(view, generator)), p)
+            graphs = other.graphs[home]
+            scores = torch.stack(
+                [
+                    self.discriminator.paired(rows, graphs, p, p_other),
+                    self.discriminator.paired(corrupted, graphs, p, p_other),
+                ],
+                dim=1,
+            )  # [R, 2]
+            positive = torch.tensor([[True, False]], device=view.device).expand_as(scores)
+        return self._bound(scores, positive, view, home)
+
+    def _rows(self, encoding: Encoding, p: Tensor) -> tuple[Tensor, Tensor]:
+        """What is contrasted with the other view's graphs, and the factor it carries.
+
+        Graph encodings are multiplied by their view's probability; node encodings are not.
+        """
+        if self.contrast == "global-global":
+            return encoding.graphs, p
+        return encoding.nodes, torch.ones_like(p)
+
+    def _bound(self, scores: Tensor, positive: Tensor, view: GraphBatch, home: Tensor) -> Tensor:
+        weight = None
+        if self.normalisation != "pairs" and self.contrast == "local-global":
+            weight = 1 / view.sizes[home]  # a graph's nodes weigh one together
+        if self.normalisation == "graph-pairs":
+            return self.bound(scores, positive, weight, positive_share=1 / scores.size(1))
+        return self.bound(scores, positive, weight)
+
+
+def build(config: Config, num_features: int) -> LG2AR:
+    """Make the model that a config describes, initialised by its seed.
+
+    Args:
+        config: The settings.
+        num_features: Width of the node features, ``d_x``.
+    """
+    with private_randomness():
+        torch.manual_seed(config.seed)
+        model = _assemble(config, num_features)
+        initialise(model)
+    return model
+
+
+def _assemble(config: Config, num_features: int) -> LG2AR:
+    augmentation_encoder = Encoder(
+        GIN(num_features, config.hidden, config.layers, config.dropout, config.norm),
+        config.hidden,
+    )
+    base_encoder = build_base_encoder(config, num_features)
+    bound = BOUNDS[config.bound]
+    if config.bound == "nt-xent":
+        bound = partial(bound, temperature=config.bound_temperature)
+    return LG2AR(
+        augmentation_encoder=augmentation_encoder,
+        policy=POLICIES[config.policy](
+            config.hidden, len(config.heads), config.temperature, config.replacement
+        ),
+        heads=[build_head(name, config, num_features) for name in config.heads],
+        base_encoder=base_encoder,
+        discriminator=DISCRIMINATORS[config.discriminator](base_encoder.out_features),
+        bound=bound,
+        contrast=cast(Contrast, config.contrast),
+        negatives=cast(Negatives, config.negatives),
+        normalisation=cast(Normalisation, config.normalisation),
+        scale_by_probability=config.scale_by_probability,
+    )
+
+
+def build_base_encoder(config: Config, num_features: int) -> Encoder:
+    """Make the base encoder that a config describes; its weights are PyTorch's own."""
+    features, width = None, num_features
+    if config.feature_projection == "shared":
+        features, width = nn.Linear(num_features, config.hidden), config.hidden
+    network = {"gin": GIN, "gcn": GCN}[config.base_encoder]
+    layers = config.base_layers or config.layers
+    return Encoder(
+        network(width, config.hidden, layers, config.dropout, config.norm),
+        config.hidden,
+        readout=cast(Literal["sum", "mean"], config.readout),
+        projection=config.projection,
+        features=features,
+    )
+
+
+def build_head(name: str, config: Config, num_features: int) -> Head:
+    """Make one augmentation head that a config describes."""
+    weighting = cast(EdgeWeighting, config.edge_weighting)
+    match name:
+        case "node-dropping":
+            return NodeDropping(config.hidden, config.ratio, weighting)
+        case "edge-perturbation":
+            return EdgePerturbation(config.hidden, config.temperature, weighting)
+        case "sub-graph":
+            return SubGraph(config.hidden, config.hops, weighting)
+        case "feature-masking":
+            shared = config.feature_projection == "shared"
+            width = config.hidden if shared else num_features
+            return FeatureMasking(width, config.hidden, config.temperature, projection=not shared)
+        case "identity":
+            return Identity()
+    raise ValueError(f"no augmentation is called {name!r}")

@@ -1,0 +1,177 @@
+"""Everything that is drawn at random, and the seeds that fix it.
+
+Every function takes a ``generator``. Noise is drawn where the generator lives and then moved, so a
+CPU generator makes a CUDA run draw what a CPU run draws; without one, the device's own is used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lg2ar.graph import GraphBatch
+from lg2ar.ops import (
+    joined_pairs,
+    pair_from_number,
+    pair_offsets,
+    segment_rank,
+)
+
+
+@contextmanager
+def private_randomness() -> Iterator[None]:
+    """Leave the caller's random state as it was, on the CPU and on every CUDA device."""
+    with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
+        yield
+
+
+def seed_from(*numbers: int) -> int:
+    """One well-mixed seed from several numbers, such as a run's seed and an epoch."""
+    return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0] >> 1)
+
+
+def uniform(
+    *shape: int,
+    device: torch.device,
+    dtype: torch.dtype = torch.float64,
+    generator: torch.Generator | None = None,
+) -> Tensor:
+    """Numbers in [0, 1)."""
+    source = device if generator is None else generator.device
+    return torch.rand(shape, generator=generator, device=source, dtype=dtype).to(device)
+
+
+def gumbel_noise(like: Tensor, generator: torch.Generator | None = None) -> Tensor:
+    r"""Standard Gumbel noise, :math:`-\log(-\log u)`, shaped like ``like``."""
+    tiny = torch.finfo(like.dtype).tiny
+    u = uniform(*like.shape, device=like.device, dtype=like.dtype, generator=generator)
+    return -(-u.clamp(min=tiny).log()).log()
+
+
+def gumbel_top_k(
+    logits: Tensor, graph: GraphBatch, ratio: float, generator: torch.Generator | None = None
+) -> Tensor:
+    r"""Draw :math:`\lceil \mu n \rceil` of each graph's n nodes without replacement.
+
+    The nodes with the largest ``logits + Gumbel noise`` of their graph are a sample without
+    replacement from the categorical distribution of the logits (Kool et al., 2019).
+
+    Args:
+        logits: Logarithm of each node's weight, shape ``[N]``.
+        graph: The batch.
+        ratio: Share of nodes kept, :math:`\mu` in (0, 1].
+        generator: Source of randomness.
+
+    Returns:
+        True at the drawn nodes, shape ``[N]``.
+    """
+    keys = logits.detach() + gumbel_noise(logits, generator)
+    wanted = (ratio * graph.sizes.double()).ceil().long()  # at least 1: no graph is empty
+    return segment_rank(keys, graph) < wanted[graph.batch]
+
+
+def sample_one(
+    logits: Tensor, graph: GraphBatch, generator: torch.Generator | None = None
+) -> Tensor:
+    """Draw one node of each graph from the categorical distribution of the logits.
+
+    Returns:
+        True at the drawn nodes, shape ``[N]``.
+    """
+    keys = logits.detach() + gumbel_noise(logits, generator)
+    return segment_rank(keys, graph) == 0
+
+
+def relaxed_bernoulli(
+    logits: Tensor,
+    temperature: float,
+    generator: torch.Generator | None = None,
+    share: Tensor | None = None,
+) -> Tensor:
+    r"""Draw :math:`\sigma((\text{logit} + \log u - \log(1 - u)) / t)`, a relaxed coin flip.
+
+    This is Gumbel-softmax with two outcomes. It exceeds one half exactly where a Bernoulli
+    variable of probability :math:`\sigma(\text{logit})` is one, whatever the temperature.
+
+    Args:
+        logits: Log-odds of one, any shape.
+        temperature: :math:`t`; the lower, the closer to zero or one.
+        generator: Source of randomness.
+        share: For each entry of a vector of logits, whose noise it uses: entries that name the
+            same place share a coin.
+    """
+    noise = gumbel_noise(logits, generator) - gumbel_noise(logits, generator)
+    if share is not None:
+        noise = noise[share]
+    return ((logits + noise) / temperature).sigmoid()
+
+
+def straight_through(hard: Tensor, soft: Tensor) -> Tensor:
+    """The value of ``hard`` with the gradient of ``soft``."""
+    return hard.detach() + soft - soft.detach()
+
+
+def negative_edges(
+    graph: GraphBatch, generator: torch.Generator | None = None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Draw as many non-edges as there are edges, each inside its own graph.
+
+    Every joined pair of nodes gets one unjoined pair of the same graph, all of them different, and
+    each edge the direction it has: an undirected graph stays undirected. A graph with fewer
+    unjoined than joined pairs gives all it has; a self-loop gets none. The draw is exact, without
+    rejection: the unjoined pairs are numbered, their numbers divided into as many ranges as are
+    wanted, one drawn from each, and all shifted by one random amount, so that every unjoined pair
+    is equally likely.
+
+    Returns:
+        The edges ``[2, E]``, where they are valid ``[E]``, and the pair of the edge that each
+        belongs to ``[E]`` (see :class:`~lg2ar.ops.NodePairs`).
+    """
+    joined = joined_pairs(graph)
+    offsets = pair_offsets(graph)
+    taken = joined.per_graph  # [B]
+    taken_before = taken.cumsum(0) - taken
+    free = offsets.diff() - taken
+    wanted = torch.minimum(taken, free)
+
+    home = joined.graph  # graph of each pair, [E]
+    place = torch.arange(graph.num_edges, device=graph.device)
+    rank = place - taken_before[home]  # which of its graph's pairs this one is
+    valid = (place < taken.sum()) & (rank < wanted[home])
+
+    many, ranges = free[home].clamp(min=1), wanted[home].clamp(min=1)
+    low = _share(rank, many, ranges)
+    width = _share(rank + 1, many, ranges) - low
+    draw = uniform(graph.num_edges, device=graph.device, generator=generator)
+    shift = uniform(graph.num_graphs, device=graph.device, generator=generator)
+    shift = (shift * free).long()[home]
+    unjoined = (low + (draw * width).long() + shift) % many
+
+    # The k-th number missing from the ascending keys a_0, a_1, ... is k plus how many keys lie
+    # before it, which are those with a_i - i <= k. Counted over the batch, graph after graph.
+    missing = offsets[home] - taken_before[home] + unjoined
+    key = missing + torch.searchsorted(joined.keys - place, missing, right=True)
+    u, v = pair_from_number((key - offsets[home]).clamp(min=0))
+    first = graph.ptr[home]
+    pairs = torch.stack([first + u, first + v]).where(valid, 0)  # [2, E], by pair
+
+    edges = pairs[:, joined.pair]
+    source, target = graph.edge_index
+    edges = edges.where(source < target, edges.flip(0))
+    return edges, valid[joined.pair] & ~joined.loop, joined.pair
+
+
+def _share(rank: Tensor, many: Tensor, ranges: Tensor) -> Tensor:
+    """``rank * many // ranges`` without leaving 64 bits for large graphs."""
+    return rank * (many // ranges) + rank * (many % ranges) // ranges
+
+
+def shuffle_features(graph: GraphBatch, generator: torch.Generator | None = None) -> GraphBatch:
+    """Hand each graph's feature rows to its nodes in random order (DGI's corruption)."""
+    keys = uniform(graph.num_nodes, device=graph.device, generator=generator)
+    place = graph.ptr[graph.batch] + segment_rank(keys, graph)
+    return graph.replace(x=graph.x[place])

@@ -1,0 +1,33 @@
+"""What every test gets: a fixed seed, and Hypothesis settings that repeat themselves."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+import torch
+from hypothesis import HealthCheck, settings
+
+settings.register_profile(
+    "ci",
+    max_examples=60,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+
+@pytest.fixture(autouse=True)
+def _fixed_seed() -> Iterator[None]:
+    torch.manual_seed(0)
+    yield
+
+
+@pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.cuda)])
+def device(request: pytest.FixtureRequest) -> torch.device:
+    """Each device of this machine in turn."""
+    if request.param == "cuda" and not torch.cuda.is_available():
+        pytest.skip("this machine has no CUDA device")
+    return torch.device(request.param)
