@@ -9,9 +9,11 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from lg2ar.errors import InputError
+
+Level = Literal["graph", "node"]
 
 HEAD_NAMES = ("identity", "node-dropping", "edge-perturbation", "sub-graph", "feature-masking")
 
@@ -52,6 +54,8 @@ class Config:
         projection: Whether the base encoder has projection heads; the level's own by default.
         embedding: Whether embeddings are read before the projection heads or after (D12).
         norm: Whether encoders normalise over the batch (D15).
+        calibrate: Whether, after training, batch normalisation takes its statistics anew from the
+            untouched graphs, which inference sees, instead of from views (D15).
         feature_projection: Where feature masking's linear layer stands: in the ``head``, keeping
             the width, or ``shared`` by all views and inference (D6).
         edge_weighting: How a head's probabilities become edge weights (D7).
@@ -74,7 +78,7 @@ class Config:
         checkpoint_every: Epochs between two checkpoints.
     """
 
-    level: str = _one_of("graph", "graph", "node")
+    level: Level = _one_of("graph", "graph", "node")
     policy: str = _one_of("gru", "gru", "deepset", "random")
     heads: tuple[str, ...] = field(default=HEAD_NAMES, metadata={"choices": HEAD_NAMES})
     contrast: str = _one_of("local-global", "local-global", "global-global")
@@ -91,6 +95,7 @@ class Config:
     projection: bool = True
     embedding: str = _one_of("before", "before", "after")
     norm: bool = True
+    calibrate: bool = True
     feature_projection: str = _one_of("head", "head", "shared")
     edge_weighting: str = _one_of("relative", "printed", "relative", "straight-through")
     scale_by_probability: bool = True

@@ -142,7 +142,8 @@ class MLPDiscriminator(Discriminator):
         if rows.size(0) <= step:
             return self._score(left, right)
         blocks = [
-            checkpoint(self._score, block, right, use_reentrant=False) for block in torch.split(left, step)
+            checkpoint(self._score, block, right, use_reentrant=False)
+            for block in torch.split(left, step)
         ]
         return torch.cat(blocks)
 

@@ -58,7 +58,10 @@ class Policy(nn.Module, ABC):
     def forward(self, graphs: Tensor, generator: torch.Generator | None = None) -> Draw:
         """Draw two augmentations for a batch of graph encodings ``[B, d_h]``."""
         p = (self.logits(graphs) / self.temperature).softmax(-1)
-        source = p.detach() if generator is None else p.detach().to(generator.device)
+        # A broken policy (NaN) draws evenly; the loss is NaN all the same, and training says so.
+        # Left as it is, the draw would take the whole CUDA context down.
+        source = p.detach().nan_to_num(nan=1.0)
+        source = source if generator is None else source.to(generator.device)
         pair = torch.multinomial(source, 2, self.replacement, generator=generator)
         i, j = pair.tolist()  # the step's one look at the policy: which heads are to run
         return Draw(i=i, j=j, p_i=p[i], p_j=p[j], probabilities=p)

@@ -1,0 +1,186 @@
+"""Run folders: weights as safetensors, the rest as JSON, each file whole or not there.
+
+A run folder holds ``run.json`` and the weight files it names. New weights are written beside the
+old ones under a new name; replacing ``run.json`` is what makes them the run's, and the old ones go
+only after that. So whatever moment a process dies at, the folder holds a complete state.
+Nothing is ever unpickled.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save
+
+from lg2ar.config import Config
+from lg2ar.errors import InputError
+
+FORMAT = 1
+RUN_FILE = "run.json"
+
+Tensors = dict[str, torch.Tensor]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checkpoint:
+    """What a run folder holds.
+
+    Attributes:
+        config: The settings.
+        recipe: How node features are made, as JSON has it.
+        data: What was trained on: name, level, size, fingerprint.
+        versions: What it was trained with.
+        progress: Epochs done and their history, as the trainer's state tells it.
+        finished: Whether the run reached its end.
+        model: The weights to use: the whole model, the base encoder among them.
+        training: What training needs to go on; empty when it was not read.
+    """
+
+    config: Config
+    recipe: dict[str, Any]
+    data: dict[str, Any]
+    versions: dict[str, str]
+    progress: dict[str, Any]
+    finished: bool
+    model: Tensors
+    training: Tensors
+
+
+def exists(folder: str | Path) -> bool:
+    """Whether there is a run in this folder."""
+    return (Path(folder) / RUN_FILE).is_file()
+
+
+def write(folder: str | Path, checkpoint: Checkpoint) -> None:
+    """Make this the state of the run folder; an earlier one stays until the new one is whole."""
+    folder = Path(folder)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        epoch = len(checkpoint.progress["history"])
+        files = {
+            "model": _write_tensors(folder, f"model-{epoch:06d}", checkpoint.model),
+            "training": _write_tensors(folder, f"training-{epoch:06d}", checkpoint.training),
+        }
+        head = {
+            "format": FORMAT,
+            "config": checkpoint.config.to_dict(),
+            "recipe": checkpoint.recipe,
+            "data": checkpoint.data,
+            "versions": checkpoint.versions,
+            "finished": checkpoint.finished,
+            "files": files,
+            "progress": checkpoint.progress,
+        }
+        write_bytes(folder / RUN_FILE, json.dumps(head, indent=1, allow_nan=False).encode())
+    except OSError as error:
+        raise InputError(f"{folder}: the run cannot be written there ({error}).") from None
+    current = {item["name"] for item in files.values()}
+    for old in [*folder.glob("model-*.safetensors"), *folder.glob("training-*.safetensors")]:
+        if old.name not in current:
+            old.unlink(missing_ok=True)
+
+
+def read(folder: str | Path, *, with_training: bool = False) -> Checkpoint:
+    """Read a run folder, checking every file against its recorded SHA-256.
+
+    Args:
+        folder: The run folder.
+        with_training: Whether to read also what training needs to go on.
+
+    Raises:
+        InputError: Naming the file that is missing, damaged or of another format.
+    """
+    folder = Path(folder)
+    head = _read_head(folder)
+    try:
+        config = Config.make(head["config"])
+        files, progress = head["files"], head["progress"]
+        model = _read_tensors(folder, files["model"])
+        training = _read_tensors(folder, files["training"]) if with_training else {}
+        return Checkpoint(
+            config=config,
+            recipe=head["recipe"],
+            data=head["data"],
+            versions=head["versions"],
+            progress=progress,
+            finished=head["finished"],
+            model=model,
+            training=training,
+        )
+    except (KeyError, TypeError) as error:
+        raise InputError(
+            f"{folder / RUN_FILE}: damaged, {error} is missing or of the wrong kind; train again."
+        ) from None
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write a file so that it is seen whole or not at all, and survives a power cut."""
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        with open(part, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(part, path)
+    finally:
+        part.unlink(missing_ok=True)
+    if os.name == "posix":
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+
+def _read_head(folder: Path) -> dict[str, Any]:
+    path = folder / RUN_FILE
+    try:
+        head = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise InputError(
+            f"{folder}: there is no run here ({RUN_FILE} is missing); name a folder that "
+            "'lg2ar pretrain' wrote."
+        ) from None
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path}: cannot be read ({error}); train again.") from None
+    if not isinstance(head, dict) or head.get("format") != FORMAT:
+        found = head.get("format") if isinstance(head, dict) else None
+        raise InputError(
+            f"{path}: format {found} is not {FORMAT}, the one this version reads; use the version "
+            "of lg2ar that wrote it, or train again."
+        )
+    return head
+
+
+def _write_tensors(folder: Path, stem: str, tensors: Tensors) -> dict[str, str]:
+    plain = {key: value.detach().cpu().contiguous() for key, value in tensors.items()}
+    content = save(plain)
+    name = f"{stem}.safetensors"
+    write_bytes(folder / name, content)
+    return {"name": name, "sha256": hashlib.sha256(content).hexdigest()}
+
+
+def _read_tensors(folder: Path, item: dict[str, str]) -> Tensors:
+    name = item["name"]
+    path = folder / name
+    if Path(name).name != name:
+        raise InputError(f"{folder / RUN_FILE}: names a weight file outside the run ({name!r}).")
+    try:
+        content = path.read_bytes()
+        if hashlib.sha256(content).hexdigest() != item["sha256"]:
+            raise InputError(
+                f"{path}: damaged or truncated (its SHA-256 is not the recorded one); restore the "
+                "file or train again."
+            )
+        return load_file(path)
+    except FileNotFoundError:
+        raise InputError(f"{path}: missing; restore the file or train again.") from None
+    except (OSError, SafetensorError) as error:
+        raise InputError(f"{path}: cannot be read ({error}); train again.") from None

@@ -1,0 +1,193 @@
+"""The command line: parse, call, print."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+
+import typer
+
+from lg2ar.errors import InputError, NonFiniteLossError
+
+if TYPE_CHECKING:
+    from lg2ar.config import Config
+    from lg2ar.experiment import Run
+    from lg2ar.records import EpochRecord
+
+app = typer.Typer(
+    help="Embeddings of graphs and nodes without labels, by learned augmentations (LG2AR).",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+SourceArgument = Annotated[
+    str, typer.Argument(metavar="SOURCE", help="toy-graphs, toy-nodes, or an .npz file of graphs.")
+]
+DeviceOption = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
+
+
+@app.command()
+def demo(
+    out: Annotated[Path, typer.Option(help="Folder for the run.")] = Path("runs/demo"),
+    seed: Annotated[int, typer.Option(help="Fixes everything that is drawn.")] = 0,
+    device: DeviceOption = "auto",
+) -> None:
+    """Train on an embedded data set in about a minute and show what was learned."""
+    from lg2ar.demo import run_demo
+    from lg2ar.report.maps import EmbeddingMap, project
+    from lg2ar.report.page import write_page
+
+    with _progress() as (on_start, on_epoch):
+        result = run_demo(out, seed, device, on_start=on_start, on_epoch=on_epoch)
+    labels = result.labels.numpy()
+    embedded = {"untrained": result.untrained, "trained": result.trained}
+    scores = {"untrained": result.untrained_score, "trained": result.trained_score}
+    maps = {name: EmbeddingMap(project(rows.numpy()), labels) for name, rows in embedded.items()}
+    page = write_page(out, scores=scores, maps=maps)
+    print(f"Accuracy, {result.trained_score.protocol}:")
+    for name, score in scores.items():
+        print(f"  {name:<10} {score.mean:.1f} ± {score.std:.1f} %")
+    print(_summary(result.run, out))
+    print(f"Report page: {page}")
+
+
+@app.command()
+def pretrain(
+    source: SourceArgument,
+    out: Annotated[Path, typer.Option(help="Folder for the run.")],
+    config: Annotated[Path | None, typer.Option(help="TOML file of settings.")] = None,
+    setting: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="One setting; may be repeated."),
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Short for --set seed=N.")] = None,
+    device: DeviceOption = "auto",
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
+) -> None:
+    """Learn embeddings of graphs, or of the nodes of one large graph, without labels."""
+    from lg2ar import experiment
+
+    settings = _settings(config, setting, seed)
+    with _progress() as (on_start, on_epoch):
+        run = experiment.pretrain(
+            source,
+            settings,
+            out=out,
+            resume=resume,
+            device=device,
+            on_start=on_start,
+            on_epoch=on_epoch,
+        )
+    print(_summary(run, out))
+
+
+@app.command()
+def embed(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder that pretrain wrote.")],
+    source: SourceArgument,
+    out: Annotated[Path, typer.Option(help="File to write: .parquet, .csv or .npz.")],
+    device: DeviceOption = "auto",
+) -> None:
+    """Embed graphs, or the nodes of one large graph, with a trained encoder."""
+    from lg2ar import experiment
+    from lg2ar.data.sources import open_source
+    from lg2ar.embeddings import check_format, write_embeddings
+
+    check_format(out)
+    trained = experiment.load(run, device)
+    dataset = open_source(source)
+    rows = trained.embed(dataset)
+    write_embeddings(out, rows, dataset.y)
+    print(f"{len(rows)} embeddings of width {rows.size(1)} written to {out}")
+
+
+@app.command()
+def version() -> None:
+    """Print the versions of lg2ar and of what it runs on."""
+    from lg2ar.records import versions
+
+    print(json.dumps(versions(), indent=2))
+
+
+def main() -> NoReturn:
+    """Run the command line; bad input ends with one sentence and exit code 2."""
+    try:
+        app()
+    except (InputError, NonFiniteLossError) as error:
+        print(f"lg2ar: {error}", file=sys.stderr)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        print("lg2ar: interrupted; the last checkpoint is kept, --resume goes on.", file=sys.stderr)
+        sys.exit(130)
+    sys.exit(0)
+
+
+def _settings(file: Path | None, pairs: list[str] | None, seed: int | None) -> dict[str, Any]:
+    from lg2ar.config import parse_setting, read_toml
+
+    settings = {} if file is None else read_toml(file)
+    settings |= dict(parse_setting(pair) for pair in pairs or [])
+    if seed is not None:
+        settings["seed"] = seed
+    return settings
+
+
+def _summary(run: Run, out: Path) -> str:
+    if not run.history:
+        return f"Nothing was trained (epochs = 0); the initialised model is in {out}"
+    last = run.history[-1]
+    policy = ", ".join(
+        f"{name} {p:.2f}" for name, p in zip(run.config.heads, last.probabilities, strict=True)
+    )
+    seconds = sum(record.seconds for record in run.history)
+    return (
+        f"{last.epoch} epochs in {seconds:.1f} s, loss {run.history[0].loss:.4f} to "
+        f"{last.loss:.4f}\nPolicy: {policy}\nRun folder: {out}"
+    )
+
+
+@contextmanager
+def _progress() -> Iterator[tuple[Callable[[Config, int], None], Callable[[EpochRecord], None]]]:
+    """A progress bar with loss, draws and speed; silent where there is no terminal."""
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+
+    console = Console(stderr=True)
+    columns = (
+        TextColumn("epoch"),
+        MofNCompleteColumn(),
+        BarColumn(bar_width=24),
+        TextColumn("loss {task.fields[loss]}  drawn {task.fields[drawn]}  {task.fields[speed]}"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
+        task = bar.add_task("", total=None, loss="-", drawn="-", speed="")
+        heads: tuple[str, ...] = ()
+
+        def on_start(config: Config, done: int) -> None:
+            nonlocal heads
+            heads = config.heads
+            bar.update(task, total=config.epochs, completed=done)
+
+        def on_epoch(record: EpochRecord) -> None:
+            i, j = record.most_drawn()
+            bar.update(
+                task,
+                completed=record.epoch,
+                loss=f"{record.loss:.4f}",
+                drawn=f"{heads[i]} + {heads[j]}",
+                speed=f"{record.steps / max(record.seconds, 1e-9):.1f} steps/s",
+            )
+
+        yield on_start, on_epoch

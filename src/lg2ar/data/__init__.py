@@ -1,0 +1,1 @@
+"""Graphs from where they are to batches on a device."""

@@ -1,0 +1,56 @@
+"""Where graphs come from: a name, a file, or PyG objects."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Union
+
+from lg2ar.config import Level
+from lg2ar.data.arrays import read_arrays
+from lg2ar.data.dataset import Dataset
+from lg2ar.data.toy import toy_graphs, toy_nodes
+from lg2ar.errors import InputError
+
+if TYPE_CHECKING:
+    from torch_geometric.data import Data
+
+Source = Union[str, Path, Dataset, "Data", Sequence["Data"]]
+
+BUILT_IN: dict[str, Callable[[], Dataset]] = {"toy-graphs": toy_graphs, "toy-nodes": toy_nodes}
+
+
+def open_source(source: Source, level: Level | None = None) -> Dataset:
+    """Get graphs from a source.
+
+    Args:
+        source: The name of a built-in data set, the path of an ``.npz`` file, a
+            :class:`~lg2ar.data.dataset.Dataset`, or PyG graphs: a list or data set of them, or
+            one large graph.
+        level: What is to be embedded; where PyG does not tell, one graph means its nodes.
+    """
+    if isinstance(source, Dataset):
+        return source
+    if isinstance(source, str | Path):
+        return _open_named(source)
+    from torch_geometric.data import Data
+
+    single = isinstance(source, Data) or len(source) == 1
+    return Dataset.from_pyg(source, level=level or ("node" if single else "graph"))
+
+
+def _open_named(source: str | Path) -> Dataset:
+    name = str(source)
+    if name in BUILT_IN:
+        return BUILT_IN[name]()
+    if name.endswith(".npz"):
+        return read_arrays(source)
+    if Path(name).suffix in (".pt", ".pth", ".pkl", ".pickle"):
+        raise InputError(
+            f"{name}: is a pickle, which can run code when it is opened, and is refused; write "
+            "the graphs as .npz (see lg2ar.data.arrays)."
+        )
+    close = difflib.get_close_matches(name, BUILT_IN, n=1)
+    hint = f"did you mean '{close[0]}'?" if close else f"known are {', '.join(BUILT_IN)}"
+    raise InputError(f"'{name}' is neither a known data set nor an .npz file; {hint}.")

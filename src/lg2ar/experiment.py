@@ -1,0 +1,273 @@
+"""From a source of graphs to a trained run, and from a run to embeddings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lg2ar import checkpoint as checkpoints
+from lg2ar.checkpoint import Checkpoint
+from lg2ar.config import Config
+from lg2ar.data.batches import GraphStore
+from lg2ar.data.dataset import Dataset
+from lg2ar.data.egonets import EgoNets
+from lg2ar.data.features import FeatureRecipe
+from lg2ar.data.sources import Source, open_source
+from lg2ar.errors import InputError
+from lg2ar.evaluation import calibrate, embed
+from lg2ar.graph import GraphBatch
+from lg2ar.model import LG2AR, build
+from lg2ar.records import EpochRecord, versions
+from lg2ar.training import Batches, OnEpoch, Trainer
+
+# Settings that may differ when a run is taken up again: they say how long, not what.
+RESUMABLE = ("epochs", "patience", "checkpoint_every")
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """A trained model and all that belongs to it.
+
+    Attributes:
+        config: The settings.
+        recipe: How node features are made.
+        model: The model; its ``base_encoder`` alone is used for embeddings.
+        history: One record per epoch.
+        data: What was trained on.
+        versions: What it was trained with.
+    """
+
+    config: Config
+    recipe: FeatureRecipe
+    model: LG2AR
+    history: list[EpochRecord]
+    data: dict[str, Any] = field(default_factory=dict)
+    versions: dict[str, str] = field(default_factory=dict)
+
+    def embed(self, source: Source) -> Tensor:
+        """Embed graphs (or the nodes of one large graph), seen in training or not.
+
+        Returns:
+            A row per graph (or node), on the CPU.
+        """
+        dataset = open_source(source, self.config.level)
+        if self.config.level == "node" and dataset.graph.num_graphs != 1:
+            raise InputError(
+                f"{dataset.name} holds {dataset.graph.num_graphs} graphs, but the model embeds "
+                "the nodes of one large graph; give it one."
+            )
+        graph = self.recipe.apply(dataset.graph, dataset.name)
+        return embed(
+            self.model.base_encoder,
+            graph,
+            self.config.level,
+            projected=self.config.embedding == "after",
+        )
+
+
+def choose_device(name: str = "auto") -> torch.device:
+    """The device of that name; ``auto`` is CUDA where there is one."""
+    if name not in ("auto", "cpu", "cuda") and not name.startswith("cuda:"):
+        raise InputError(f"device = '{name}' must be auto, cpu or cuda.")
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    if name.startswith("cuda") and not torch.cuda.is_available():
+        raise InputError(f"device = '{name}': this machine has no CUDA device; use cpu or auto.")
+    return torch.device(name)
+
+
+def pretrain(
+    source: Source,
+    config: Config | Mapping[str, Any] | None = None,
+    *,
+    out: str | Path | None = None,
+    resume: bool = False,
+    device: str = "auto",
+    on_epoch: OnEpoch | None = None,
+    on_start: Callable[[Config, int], None] | None = None,
+) -> Run:
+    """Learn embeddings of graphs, or of the nodes of one large graph, without labels.
+
+    Args:
+        source: Where the graphs come from: see :func:`~lg2ar.data.sources.open_source`.
+        config: The settings, as a :class:`~lg2ar.config.Config` or by key. ``level`` follows the
+            source where it is not given.
+        out: Folder to keep the run in; None keeps nothing.
+        resume: Go on with the run in ``out``, if there is one.
+        device: ``auto``, ``cpu`` or ``cuda``.
+        on_epoch: Called with each epoch's record.
+        on_start: Called with the settings and the number of epochs already done.
+
+    Returns:
+        The run, its model on the device it was trained on.
+
+    Raises:
+        InputError: When source, settings or folder cannot be worked with.
+        NonFiniteLossError: When training broke down; ``out`` then holds the last good state.
+    """
+    dataset = open_source(source)
+    config = _settle(config, dataset)
+    target = choose_device(device)
+    earlier = _earlier_run(out, config, dataset, resume=resume)
+    recipe = FeatureRecipe.settle(config.features, dataset.graph, config.degree_cap)
+    graph = recipe.apply(dataset.graph, dataset.name)
+    trainer = Trainer(
+        build(config, graph.num_features).to(target),
+        learning_rate=config.learning_rate,
+        weight_decay=config.weight_decay,
+        clip=config.clip,
+        patience=config.patience,
+        seed=config.seed,
+        deterministic=config.deterministic,
+    )
+    if earlier is not None:
+        trainer.restore(earlier.training, earlier.progress)
+    if on_start is not None:
+        on_start(config, trainer.epoch)
+    run = Run(
+        config=config,
+        recipe=recipe,
+        model=build(config, graph.num_features).to(target),
+        history=trainer.history,
+        data=describe(dataset),
+        versions=versions(),
+    )
+
+    def settle_and_save() -> None:
+        _settle_weights(run, trainer, graph)
+        if out is not None:
+            _save(out, run, trainer)
+
+    try:
+        trainer.fit(
+            make_batches(graph, config, target),
+            config.epochs,
+            on_epoch=on_epoch,
+            on_checkpoint=settle_and_save,
+            checkpoint_every=config.checkpoint_every,
+        )
+    except BaseException:
+        if trainer.epoch == 0:
+            settle_and_save()  # nothing was saved yet: keep at least where it started
+        raise
+    return run
+
+
+def make_batches(graph: GraphBatch, config: Config, device: torch.device) -> Batches:
+    """What an epoch consists of: all graphs in batches, or one batch of sub-graphs (A.2)."""
+    if config.level == "node":
+        nets = EgoNets(graph, config.hops, device)
+        return lambda seed: [nets.draw(config.batch_size, seed)]
+    store = GraphStore(graph, device)
+    return lambda seed: store.epoch(config.batch_size, seed)
+
+
+def describe(dataset: Dataset) -> dict[str, Any]:
+    """What a record says of the data."""
+    return {
+        "name": dataset.name,
+        "level": dataset.level,
+        "num_graphs": dataset.graph.num_graphs,
+        "num_nodes": dataset.graph.num_nodes,
+        "num_edges": dataset.graph.num_edges,
+        "num_features": dataset.graph.num_features,
+        "fingerprint": dataset.fingerprint(),
+    }
+
+
+def load(folder: str | Path, device: str = "auto") -> Run:
+    """Read a run folder.
+
+    Args:
+        folder: What :func:`pretrain` wrote.
+        device: Where the model is to be.
+    """
+    held = checkpoints.read(folder)
+    try:
+        recipe = FeatureRecipe(**held.recipe)
+        model = build(held.config, recipe.width)
+        model.load_state_dict(held.model)
+        history = [EpochRecord(**record) for record in held.progress["history"]]
+    except (TypeError, KeyError, RuntimeError):
+        raise InputError(
+            f"{folder}: its weights do not fit its settings; restore the folder or train again."
+        ) from None
+    return Run(
+        config=held.config,
+        recipe=recipe,
+        model=model.to(choose_device(device)).eval(),
+        history=history,
+        data=held.data,
+        versions=held.versions,
+    )
+
+
+def _settle(config: Config | Mapping[str, Any] | None, dataset: Dataset) -> Config:
+    if not isinstance(config, Config):
+        config = Config.make({"level": dataset.level, **(config or {})})
+    if config.level == "node" and dataset.graph.num_graphs != 1:
+        raise InputError(
+            f"{dataset.name} holds {dataset.graph.num_graphs} graphs; level = 'node' takes one "
+            "large one."
+        )
+    units = dataset.graph.num_graphs if config.level == "graph" else dataset.graph.num_nodes
+    if units < 2 and config.negatives == "graphs":
+        raise InputError(
+            f"{dataset.name} holds one {config.level} only, which leaves no other to contrast it "
+            "with; give it more, or set level = 'node' or negatives = 'shuffled'."
+        )
+    return config
+
+
+def _earlier_run(
+    out: str | Path | None, config: Config, dataset: Dataset, *, resume: bool
+) -> Checkpoint | None:
+    if out is None or not checkpoints.exists(out):
+        return None
+    if not resume:
+        raise InputError(f"{out}: already holds a run; resume it (--resume) or choose another.")
+    held = checkpoints.read(out, with_training=True)
+    old, new = held.config.to_dict(), config.to_dict()
+    changed = [key for key in new if key not in RESUMABLE and old[key] != new[key]]
+    if changed:
+        key = changed[0]
+        raise InputError(
+            f"{out}: was trained with {key} = {old[key]!r}, not {new[key]!r}; resume it with the "
+            "same settings, or choose another folder."
+        )
+    if held.data["fingerprint"] != dataset.fingerprint():
+        raise InputError(
+            f"{out}: was trained on other data ({held.data['name']}); resume it with the same, or "
+            "choose another folder."
+        )
+    return held
+
+
+@torch.no_grad()
+def _settle_weights(run: Run, trainer: Trainer, graph: GraphBatch) -> None:
+    """Bring the run's own model to what the trainer has to show so far."""
+    run.model.load_state_dict(trainer.result())
+    if run.config.calibrate:
+        calibrate(run.model.base_encoder, graph)
+
+
+def _save(out: str | Path, run: Run, trainer: Trainer) -> None:
+    tensors, progress = trainer.state()
+    checkpoints.write(
+        out,
+        Checkpoint(
+            config=run.config,
+            recipe=run.recipe.to_dict(),
+            data=run.data,
+            versions=run.versions,
+            progress=progress,
+            finished=trainer.epoch >= run.config.epochs or trainer.stopped_early,
+            model=run.model.state_dict(),
+            training=tensors,
+        ),
+    )

@@ -1,0 +1,88 @@
+"""What is written down about a run: one record per epoch, one score per evaluation."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import platform
+from dataclasses import asdict, dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, kw_only=True)
+class EpochRecord:
+    """One epoch of training.
+
+    Attributes:
+        epoch: Its number, from 1.
+        steps: How many batches it had.
+        base_steps: In how many of them the base encoder was stepped; the coin's other side was
+            the augmentation encoder.
+        loss: Mean over its steps.
+        draws: How often each pair of augmentations was drawn, ``draws[i][j]``, by place in
+            ``heads``.
+        probabilities: The policy's distribution over the augmentations, mean over the steps.
+        mean_edge_weight: Mean weight of the edges of all views (docs/paper.md, D7).
+        seconds: Wall time.
+        peak_memory: Bytes: of the CUDA device during the epoch, or of the process so far.
+    """
+
+    epoch: int
+    steps: int
+    base_steps: int
+    loss: float
+    draws: list[list[int]]
+    probabilities: list[float]
+    mean_edge_weight: float
+    seconds: float
+    peak_memory: int
+
+    def most_drawn(self) -> tuple[int, int]:
+        """The pair of augmentations drawn most often, by place in ``heads``."""
+        pairs = [(i, j) for i in range(len(self.draws)) for j in range(len(self.draws))]
+        return max(pairs, key=lambda pair: self.draws[pair[0]][pair[1]])
+
+    def to_dict(self) -> dict[str, Any]:
+        """The record as JSON has it."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Score:
+    """A result, which cannot be stated without how it came about.
+
+    Attributes:
+        mean: Accuracy in percent.
+        std: Standard deviation over ``runs`` in percent.
+        protocol: How it was evaluated, by name.
+        runs: Number of values behind the mean.
+        selection: How the epoch was chosen.
+    """
+
+    mean: float
+    std: float
+    protocol: str
+    runs: int
+    selection: str
+
+    def __post_init__(self) -> None:
+        if not self.protocol or not self.selection or self.runs < 1:
+            raise ValueError(
+                "a score names its protocol, how its epoch was selected and at least one run, got "
+                f"protocol={self.protocol!r}, selection={self.selection!r}, runs={self.runs}"
+            )
+
+    def to_dict(self) -> dict[str, Any]:
+        """The score as JSON has it."""
+        return asdict(self)
+
+
+def versions() -> dict[str, str]:
+    """What a run was made with."""
+    names = ("lg2ar", "torch", "torch-geometric", "numpy", "scikit-learn", "safetensors")
+    found = {"python": platform.python_version()}
+    for name in names:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            found[name] = "not installed"
+    return found

@@ -1,0 +1,1 @@
+"""Reports on runs: a page of charts and tables."""

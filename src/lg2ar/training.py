@@ -1,0 +1,302 @@
+"""Pre-training: Algorithm 1 over epochs, one coin flip per step, early stopping, exact resume."""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from lg2ar.errors import NonFiniteLossError
+from lg2ar.graph import GraphBatch
+from lg2ar.model import LG2AR, StepOutput
+from lg2ar.records import EpochRecord
+from lg2ar.sampling import private_randomness, seed_from
+
+Batches = Callable[[int], Iterable[GraphBatch]]
+OnEpoch = Callable[[EpochRecord], None]
+
+
+class Trainer:
+    """Trains a model; everything that a later step depends on is in its state.
+
+    Every epoch is seeded by the run's seed and its own number, so a run that is taken up at an
+    epoch's end goes on exactly as if it had not been stopped.
+
+    Args:
+        model: What to train, already on its device.
+        learning_rate: Adam's.
+        weight_decay: Adam's.
+        clip: Largest norm of the gradient; 0 leaves it alone.
+        patience: Epochs without a lower loss before stopping; 0 never stops. With it, the weights
+            of the epoch with the lowest loss are the run's result.
+        seed: Fixes all draws.
+        deterministic: Whether CUDA must use algorithms that repeat themselves.
+    """
+
+    def __init__(
+        self,
+        model: LG2AR,
+        *,
+        learning_rate: float,
+        weight_decay: float = 0.0,
+        clip: float = 0.0,
+        patience: int = 0,
+        seed: int = 0,
+        deterministic: bool = True,
+    ) -> None:
+        self.model = model
+        self.learning_rate = learning_rate
+        self.clip = clip
+        self.patience = patience
+        self.seed = seed
+        self.deterministic = deterministic
+        self.device = next(model.parameters()).device
+        parts: dict[str, list[nn.Module]] = {
+            "augmentation": [model.augmentation_encoder],
+            "base": [model.base_encoder],
+            "always": [model.policy, model.heads, model.discriminator],
+        }
+        # One optimiser each: Adam's moments of an encoder rest while the other one is stepped.
+        self.optimizers = {
+            name: torch.optim.Adam(parameters, lr=learning_rate, weight_decay=weight_decay)
+            for name, modules in parts.items()
+            if (parameters := [p for module in modules for p in module.parameters()])
+        }
+        self.history: list[EpochRecord] = []
+        self.best_epoch = 0
+        self.best_weights: dict[str, Tensor] = {}
+
+    @property
+    def epoch(self) -> int:
+        """How many epochs are done."""
+        return len(self.history)
+
+    @property
+    def stopped_early(self) -> bool:
+        """Whether the loss has not fallen for ``patience`` epochs."""
+        return self.patience > 0 and self.epoch - self.best_epoch >= self.patience
+
+    def fit(
+        self,
+        batches: Batches,
+        epochs: int,
+        *,
+        on_epoch: OnEpoch | None = None,
+        on_checkpoint: Callable[[], None] | None = None,
+        checkpoint_every: int = 10,
+    ) -> None:
+        """Train until ``epochs`` epochs are done or the loss stops falling.
+
+        Args:
+            batches: Given an epoch's seed, its batches.
+            epochs: How many epochs in all, those already done included.
+            on_epoch: Called with each epoch's record.
+            on_checkpoint: Called every ``checkpoint_every`` epochs, and once at the end.
+            checkpoint_every: See above.
+
+        Raises:
+            NonFiniteLossError: When a loss or a weight is not a number; the trainer is then back
+                at its last checkpoint, or where it started.
+        """
+        good = self.state()
+        with (
+            private_randomness(),
+            _deterministic(self.deterministic and self.device.type == "cuda"),
+        ):
+            while not self._done(epochs):
+                try:
+                    record = self._run_epoch(batches)
+                except NonFiniteLossError as error:
+                    self.restore(*good)
+                    raise NonFiniteLossError(
+                        f"{error} The state of epoch {self.epoch} is kept."
+                    ) from None
+                if on_epoch is not None:
+                    on_epoch(record)
+                if self.epoch % checkpoint_every == 0 and not self._done(epochs):
+                    good = self.state()
+                    if on_checkpoint is not None:
+                        on_checkpoint()
+        if on_checkpoint is not None:
+            on_checkpoint()
+
+    def _done(self, epochs: int) -> bool:
+        return self.epoch >= epochs or self.stopped_early
+
+    def result(self) -> dict[str, Tensor]:
+        """The weights to keep: the last ones, or with patience those of the lowest loss."""
+        if self.patience and self.best_weights:
+            return self.best_weights
+        return self.model.state_dict()
+
+    def step(self, batch: GraphBatch) -> tuple[StepOutput, bool]:
+        """One step of Algorithm 1.
+
+        Gradients flow through both encoders; the coin decides which of them is changed.
+
+        Returns:
+            What the batch gave, and whether the base encoder was the one stepped.
+        """
+        for optimizer in self.optimizers.values():
+            optimizer.zero_grad(set_to_none=True)
+        output: StepOutput = self.model(batch)
+        output.loss.backward()  # type: ignore[no-untyped-call]
+        step_base = bool(torch.rand(()) < 0.5)
+        names = ["base" if step_base else "augmentation", "always"]
+        stepped = [self.optimizers[name] for name in names if name in self.optimizers]
+        if self.clip:
+            groups = [group["params"] for item in stepped for group in item.param_groups]
+            nn.utils.clip_grad_norm_([p for group in groups for p in group], self.clip)
+        for optimizer in stepped:
+            optimizer.step()
+        return output, step_base
+
+    def _run_epoch(self, batches: Batches) -> EpochRecord:
+        number = self.epoch + 1
+        torch.manual_seed(seed_from(self.seed, number))
+        if self.device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(self.device)
+        self.model.train()
+        start = time.perf_counter()
+        tally = _Tally(self.model.policy.num_heads, self.device)
+        for batch in batches(seed_from(self.seed, number, 1)):
+            tally.add(*self.step(batch))
+        losses = tally.losses()
+        self._check(number, losses)
+        record = EpochRecord(
+            epoch=number,
+            loss=sum(losses) / len(losses),
+            seconds=time.perf_counter() - start,
+            peak_memory=_peak_memory(self.device),
+            **tally.summary(),
+        )
+        self.history.append(record)
+        self._remember_best()
+        return record
+
+    def _check(self, number: int, losses: list[float]) -> None:
+        for step, loss in enumerate(losses, start=1):
+            if not math.isfinite(loss):
+                raise NonFiniteLossError(
+                    f"The loss became {loss} in epoch {number}, step {step}: lower learning_rate "
+                    f"(now {self.learning_rate:g}) or set clip to bound the gradient."
+                )
+        weights = [p.isfinite().all() for p in self.model.state_dict().values()]
+        if not bool(torch.stack(weights).all()):
+            raise NonFiniteLossError(
+                f"A weight became infinite or NaN in epoch {number}: lower learning_rate "
+                f"(now {self.learning_rate:g}) or set clip to bound the gradient."
+            )
+
+    def _remember_best(self) -> None:
+        if not self.patience:
+            return
+        best = min((record.loss for record in self.history[:-1]), default=math.inf)
+        if self.history[-1].loss < best:
+            self.best_epoch = self.epoch
+            self.best_weights = {k: v.clone() for k, v in self.model.state_dict().items()}
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """Everything that a later epoch depends on: tensors, and what JSON can hold."""
+        tensors = {f"model.{k}": v.detach().clone() for k, v in self.model.state_dict().items()}
+        tensors |= {f"best.{k}": v for k, v in self.best_weights.items()}
+        for name, optimizer in self.optimizers.items():
+            for index, moments in optimizer.state_dict()["state"].items():
+                for key, value in moments.items():
+                    tensors[f"optimizer.{name}.{index}.{key}"] = value.detach().clone()
+        progress = {
+            "best_epoch": self.best_epoch,
+            "history": [record.to_dict() for record in self.history],
+        }
+        return tensors, progress
+
+    def restore(self, tensors: dict[str, Tensor], progress: dict[str, Any]) -> None:
+        """Go back to a state that :meth:`state` gave."""
+        parts: dict[str, dict[str, Tensor]] = {"model": {}, "best": {}, "optimizer": {}}
+        for key, value in tensors.items():
+            part, _, name = key.partition(".")
+            parts[part][name] = value.to(self.device)
+        self.model.load_state_dict(parts["model"])
+        self.best_weights = parts["best"]
+        states: dict[str, dict[int, dict[str, Tensor]]] = {name: {} for name in self.optimizers}
+        for key in parts["optimizer"]:
+            name, index, moment = key.split(".")
+            # From the given tensors: Adam's step count stays on the CPU, where Adam wants it.
+            value = tensors[f"optimizer.{key}"].clone()
+            states[name].setdefault(int(index), {})[moment] = value
+        for name, optimizer in self.optimizers.items():
+            groups = optimizer.state_dict()["param_groups"]
+            optimizer.load_state_dict({"state": states[name], "param_groups": groups})
+        self.best_epoch = progress["best_epoch"]
+        self.history = [EpochRecord(**record) for record in progress["history"]]
+
+
+class _Tally:
+    """Counts what happens in an epoch; numbers on the device are read once, at its end."""
+
+    def __init__(self, num_heads: int, device: torch.device) -> None:
+        self._losses: list[Tensor] = []
+        self._probabilities: list[Tensor] = []
+        self._draws = [[0] * num_heads for _ in range(num_heads)]
+        self._base_steps = 0
+        self._weight, self._edges = torch.zeros((), device=device), 0
+
+    def add(self, output: StepOutput, step_base: bool) -> None:
+        self._losses.append(output.loss.detach())
+        self._probabilities.append(output.draw.probabilities.detach())
+        self._draws[output.draw.i][output.draw.j] += 1
+        self._base_steps += step_base
+        for view in output.views:
+            if view.edge_weight is None:
+                self._weight += view.num_edges
+            else:
+                self._weight += view.edge_weight.detach().sum()
+            self._edges += view.num_edges
+
+    def losses(self) -> list[float]:
+        if not self._losses:
+            raise ValueError("an epoch needs at least one batch")
+        values: list[float] = torch.stack(self._losses).tolist()
+        return values
+
+    def summary(self) -> dict[str, Any]:
+        return {
+            "steps": len(self._losses),
+            "base_steps": self._base_steps,
+            "draws": self._draws,
+            "probabilities": torch.stack(self._probabilities).mean(0).tolist(),
+            "mean_edge_weight": float(self._weight) / max(1, self._edges),
+        }
+
+
+def _peak_memory(device: torch.device) -> int:
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    if sys.platform == "win32":
+        return 0  # not told there
+    import resource
+
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+@contextmanager
+def _deterministic(wanted: bool) -> Iterator[None]:
+    """Have CUDA use algorithms that repeat themselves, and leave the setting as it was."""
+    if not wanted:
+        yield
+        return
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    before = torch.are_deterministic_algorithms_enabled()
+    torch.use_deterministic_algorithms(True)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before)

@@ -1,0 +1,106 @@
+"""Sub-graphs of a large graph, compared with a plain search; cost in proportion to them."""
+
+from __future__ import annotations
+
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.utils._python_dispatch import TorchDispatchMode
+
+import reference
+from lg2ar.data.egonets import EgoNets
+from lg2ar.graph import GraphBatch
+from strategies import graph_batches
+
+
+@given(several=graph_batches(), hops=st.integers(0, 4), data=st.data())
+def test_sub_graphs_equal_a_plain_search(
+    several: GraphBatch, hops: int, data: st.DataObject
+) -> None:
+    graph = several.replace(batch=torch.zeros_like(several.batch), num_graphs=1)
+    centres = data.draw(
+        st.lists(st.integers(0, graph.num_nodes - 1), min_size=1, max_size=5, unique=True)
+    )
+    batch = EgoNets(graph, hops).around(centres)
+    assert batch.num_graphs == len(centres)
+    assert batch.origin is not None
+    edges = graph.edge_index.T.tolist()
+    weights = graph.weights().tolist()
+    for place, centre in enumerate(centres):
+        inside = batch.batch == place
+        nodes = batch.origin[inside].tolist()
+        expected = reference.breadth_first(graph, centre, hops)
+        assert sorted(nodes) == sorted(expected)
+        assert torch.equal(batch.x[inside], graph.x[nodes])
+        own = inside[batch.edge_index[0]]
+        found = sorted(
+            (u, v, w)
+            for (u, v), w in zip(
+                batch.origin[batch.edge_index[:, own]].T.tolist(),
+                batch.weights()[own].tolist(),
+                strict=True,
+            )
+        )
+        wanted = sorted(
+            (u, v, w)
+            for (u, v), w in zip(edges, weights, strict=True)
+            if u in expected and v in expected
+        )
+        assert found == wanted
+    batch.validate()
+
+
+class LargestTensor(TorchDispatchMode):
+    """Remembers the largest tensor that any operation made anew, views of old ones left out."""
+
+    def __init__(self, *old: torch.Tensor) -> None:
+        super().__init__()
+        self.numel = 0
+        self._old = {tensor.untyped_storage().data_ptr() for tensor in old}
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+        result = func(*args, **(kwargs or {}))
+        for value in result if isinstance(result, tuple | list) else [result]:
+            if isinstance(value, torch.Tensor):
+                new = value.untyped_storage().data_ptr() not in self._old
+                self.numel = max(self.numel, value.numel() * new)
+        return result
+
+
+def ring(num_nodes: int) -> GraphBatch:
+    node = torch.arange(num_nodes)
+    pairs = torch.stack([node, (node + 1) % num_nodes])
+    edge_index = torch.cat([pairs, pairs.flip(0)], dim=1)
+    return GraphBatch(torch.ones(num_nodes, 1), edge_index, torch.zeros_like(node), 1)
+
+
+def test_a_draw_makes_nothing_of_the_size_of_the_graph() -> None:
+    largest = []
+    for num_nodes in (1_000, 100_000):
+        nets = EgoNets(ring(num_nodes), hops=3)
+        known = [value for value in vars(nets).values() if isinstance(value, torch.Tensor)]
+        with LargestTensor(*known, nets.graph.edge_index, nets.graph.x) as seen:
+            batch = nets.draw(8, seed=0)
+        assert batch.num_nodes == 8 * 7
+        largest.append(seen.numel)
+    assert largest[0] == largest[1] < 1_000
+
+
+def test_centres_are_different_and_fixed_by_the_seed() -> None:
+    nets = EgoNets(ring(50), hops=0)
+
+    def centres(seed: int) -> list[int]:
+        origin = nets.draw(40, seed).origin
+        assert origin is not None
+        return origin.tolist()
+
+    assert len(set(centres(1))) == 40
+    assert centres(1) == centres(1) != centres(2)
+    assert nets.draw(80, seed=0).num_graphs == 50
+
+
+def test_the_same_sub_graphs_are_drawn_on_each_device(device: torch.device) -> None:
+    there = EgoNets(ring(50), hops=2, device=device).draw(4, seed=3)
+    here = EgoNets(ring(50), hops=2).draw(4, seed=3)
+    assert torch.equal(there.edge_index.cpu(), here.edge_index)
+    assert there.edge_index.device.type == device.type

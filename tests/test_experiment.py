@@ -1,0 +1,280 @@
+"""From a source to a run and from a run to embeddings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch_geometric.data import Data
+
+import lg2ar
+from lg2ar import checkpoint
+from lg2ar.data.batches import GraphStore
+from lg2ar.data.dataset import Dataset
+from lg2ar.data.toy import toy_graphs, toy_nodes
+from lg2ar.errors import InputError, NonFiniteLossError
+from lg2ar.evaluation import calibrate, embed
+from lg2ar.experiment import choose_device
+from lg2ar.layers import BatchNorm
+from lg2ar.model import build
+from lg2ar.training import Trainer
+
+SMALL: dict[str, Any] = {"hidden": 8, "layers": 2, "batch_size": 8, "epochs": 4, "dropout": 0.1}
+
+
+def small(level: str = "graph") -> Dataset:
+    return toy_graphs(num_graphs=20, seed=1) if level == "graph" else toy_nodes(60, seed=1)
+
+
+def weights(run: lg2ar.Run) -> dict[str, torch.Tensor]:
+    return run.model.state_dict()
+
+
+def same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
+    return a.keys() == b.keys() and all(torch.equal(a[key], b[key]) for key in a)
+
+
+@pytest.mark.parametrize("level", ["graph", "node"])
+def test_a_run_is_kept_and_read_back(tmp_path: Path, level: str) -> None:
+    dataset = small(level)
+    run = lg2ar.pretrain(dataset, SMALL, out=tmp_path / "run", device="cpu")
+    assert run.config.level == level
+    assert [record.epoch for record in run.history] == [1, 2, 3, 4]
+    again = lg2ar.load(tmp_path / "run", device="cpu")
+    assert again.config == run.config
+    assert again.history == run.history
+    assert again.recipe == run.recipe
+    assert same(weights(run), weights(again))
+    rows = again.embed(dataset)
+    assert rows.shape[0] == len(dataset)
+    assert torch.equal(rows, run.embed(dataset))
+    assert rows.isfinite().all()
+    assert checkpoint.read(tmp_path / "run").finished
+
+
+@pytest.mark.parametrize("level", ["graph", "node"])
+@pytest.mark.parametrize("patience", [0, 2])
+def test_a_resumed_run_gives_the_weights_of_an_uninterrupted_one(
+    tmp_path: Path, level: str, patience: int
+) -> None:
+    dataset = small(level)
+    settings = {**SMALL, "epochs": 6, "patience": patience, "checkpoint_every": 2}
+    whole = lg2ar.pretrain(dataset, settings, out=tmp_path / "whole", device="cpu")
+    short = {**settings, "epochs": 3}
+    lg2ar.pretrain(dataset, short, out=tmp_path / "parts", device="cpu")
+    parts = lg2ar.pretrain(dataset, settings, out=tmp_path / "parts", resume=True, device="cpu")
+    assert same(weights(whole), weights(parts))
+    held = [
+        checkpoint.read(tmp_path / name, with_training=True).training for name in ("whole", "parts")
+    ]
+    assert same(*held)
+
+
+def test_an_interrupted_run_goes_on_from_its_last_checkpoint(tmp_path: Path) -> None:
+    dataset = small()
+    settings = {**SMALL, "checkpoint_every": 1}
+    whole = lg2ar.pretrain(dataset, settings, device="cpu")
+
+    def stop(record: Any) -> None:
+        if record.epoch == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        lg2ar.pretrain(dataset, settings, out=tmp_path, device="cpu", on_epoch=stop)
+    assert len(lg2ar.load(tmp_path, "cpu").history) == 2
+    done: list[int] = []
+    run = lg2ar.pretrain(
+        dataset,
+        settings,
+        out=tmp_path,
+        resume=True,
+        device="cpu",
+        on_start=lambda config, epochs: done.append(epochs),
+    )
+    assert done == [2]
+    assert same(weights(whole), weights(run))
+
+
+def test_a_finished_run_resumed_stays_as_it_is(tmp_path: Path) -> None:
+    first = lg2ar.pretrain(small(), SMALL, out=tmp_path, device="cpu")
+    second = lg2ar.pretrain(small(), SMALL, out=tmp_path, resume=True, device="cpu")
+    assert same(weights(first), weights(second))
+    assert len(second.history) == 4
+
+
+def test_an_existing_run_is_not_overwritten(tmp_path: Path) -> None:
+    lg2ar.pretrain(small(), {**SMALL, "epochs": 0}, out=tmp_path, device="cpu")
+    with pytest.raises(InputError, match="already holds a run"):
+        lg2ar.pretrain(small(), SMALL, out=tmp_path, device="cpu")
+
+
+def test_other_settings_or_data_cannot_take_up_a_run(tmp_path: Path) -> None:
+    lg2ar.pretrain(small(), SMALL, out=tmp_path, device="cpu")
+    with pytest.raises(InputError, match="trained with hidden = 8, not 16"):
+        lg2ar.pretrain(small(), {**SMALL, "hidden": 16}, out=tmp_path, resume=True)
+    other = toy_graphs(num_graphs=20, seed=2)
+    with pytest.raises(InputError, match="trained on other data"):
+        lg2ar.pretrain(other, SMALL, out=tmp_path, resume=True)
+
+
+def test_a_broken_run_keeps_its_last_good_state_on_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = Trainer.step
+
+    def breaking(self: Trainer, batch: Any) -> Any:
+        if self.epoch == 3:
+            batch = batch.replace(x=batch.x * float("nan"))
+        return real(self, batch)
+
+    monkeypatch.setattr(Trainer, "step", breaking)
+    settings = {**SMALL, "checkpoint_every": 2}
+    with pytest.raises(NonFiniteLossError, match="epoch 2 is kept"):
+        lg2ar.pretrain(small(), settings, out=tmp_path, device="cpu")
+    held = lg2ar.load(tmp_path, "cpu")
+    assert len(held.history) == 2
+    assert all(value.isfinite().all() for value in weights(held).values())
+    assert not checkpoint.read(tmp_path).finished
+
+
+def test_a_run_that_breaks_at_once_keeps_where_it_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = Trainer.step
+    monkeypatch.setattr(
+        Trainer, "step", lambda self, batch: real(self, batch.replace(x=batch.x * float("inf")))
+    )
+    with pytest.raises(NonFiniteLossError, match="epoch 0 is kept"):
+        lg2ar.pretrain(small(), SMALL, out=tmp_path, device="cpu")
+    assert lg2ar.load(tmp_path, "cpu").history == []
+
+
+def test_embeddings_do_not_depend_on_how_graphs_are_grouped() -> None:
+    dataset = small()
+    run = lg2ar.pretrain(dataset, SMALL, device="cpu")
+    graph = run.recipe.apply(dataset.graph)
+    together = embed(run.model.base_encoder, graph, "graph")
+    alone = embed(run.model.base_encoder, graph, "graph", budget=1)
+    torch.testing.assert_close(together, alone, rtol=1e-5, atol=1e-5)
+
+
+def test_unseen_pyg_graphs_are_embedded_like_the_others() -> None:
+    dataset = small()
+    run = lg2ar.pretrain(dataset, SMALL, device="cpu")
+    graphs = dataset.graph.to_pyg().to_data_list()
+    bare = [Data(edge_index=item.edge_index, num_nodes=item.num_nodes) for item in graphs[:3]]
+    torch.testing.assert_close(run.embed(bare), run.embed(dataset)[:3], rtol=1e-5, atol=1e-5)
+
+
+def test_one_graph_is_one_embedding_at_graph_level() -> None:
+    run = lg2ar.pretrain(small(), SMALL, device="cpu")
+    graph = Data(edge_index=torch.tensor([[0, 1], [1, 0]]), num_nodes=2)
+    assert run.embed(graph).shape[0] == 1
+    assert run.embed([graph]).shape[0] == 1
+
+
+def test_projected_embeddings_have_the_width_of_the_projection() -> None:
+    before = lg2ar.pretrain(small(), SMALL, device="cpu")
+    after = lg2ar.pretrain(small(), {**SMALL, "embedding": "after"}, device="cpu")
+    assert before.embed(small()).shape[1] == 16  # two layers side by side
+    assert after.embed(small()).shape[1] == 8
+
+
+def test_embedding_leaves_the_model_in_the_mode_it_was() -> None:
+    run = lg2ar.pretrain(small(), {**SMALL, "epochs": 0}, device="cpu")
+    for mode in (True, False):
+        run.model.base_encoder.train(mode)
+        run.embed(small())
+        assert run.model.base_encoder.training is mode
+
+
+def test_calibration_takes_the_statistics_of_the_graphs_and_changes_no_weight() -> None:
+    config = lg2ar.Config.make(SMALL)
+    dataset = small()
+    graph = dataset.graph.replace(x=torch.randn(dataset.graph.num_nodes, 3))
+    encoder = build(config, 3).base_encoder
+    before = {name: p.clone() for name, p in encoder.named_parameters()}
+    calibrate(encoder, graph, budget=10**9)
+    assert all(torch.equal(p, before[name]) for name, p in encoder.named_parameters())
+    network = encoder.network
+    first = torch.relu(network.convs[0](graph.x, graph))
+    norm = network.norms[0]
+    assert isinstance(norm, BatchNorm)
+    torch.testing.assert_close(norm.running_mean, first.mean(0))
+    torch.testing.assert_close(norm.running_var, first.var(0))
+    assert norm.momentum == 0.1
+    # Each column of a calibrated layer is centred on the data it will see.
+    encoder.eval()
+    assert encoder.embed(graph).nodes[:, :8].mean(0).abs().max() < 1e-5
+
+
+def test_the_run_is_calibrated_unless_told_otherwise() -> None:
+    dataset = small()
+    run = lg2ar.pretrain(dataset, {**SMALL, "epochs": 2}, device="cpu")
+    plain = lg2ar.pretrain(dataset, {**SMALL, "epochs": 2, "calibrate": False}, device="cpu")
+    key = "base_encoder.network.norms.0.running_mean"
+    assert not torch.equal(weights(run)[key], weights(plain)[key])
+    key = "base_encoder.network.convs.0.mlp.first.weight"
+    assert torch.equal(weights(run)[key], weights(plain)[key])
+
+
+def test_node_level_batches_are_sub_graphs_and_need_no_sub_graph_head() -> None:
+    run = lg2ar.pretrain(small("node"), SMALL, device="cpu")
+    assert "sub-graph" not in run.config.heads
+    assert all(record.steps == 1 for record in run.history)
+    assert len(run.history[0].draws) == 4
+
+
+def test_what_does_not_fit_is_refused() -> None:
+    one = Data(x=torch.ones(1, 1), edge_index=torch.empty(2, 0, dtype=torch.long))
+    with pytest.raises(InputError, match="one node only"):
+        lg2ar.pretrain(one, SMALL)
+    with pytest.raises(InputError, match="holds 20 graphs; level = 'node' takes one"):
+        lg2ar.pretrain(small(), {**SMALL, "level": "node"})
+    run = lg2ar.pretrain(small("node"), {**SMALL, "epochs": 0}, device="cpu")
+    with pytest.raises(InputError, match="nodes of one large graph"):
+        run.embed(small())
+    wide = [Data(x=torch.ones(2, 7), edge_index=torch.tensor([[0], [1]]))]
+    with pytest.raises(InputError, match="7 node features where the model was trained on 32"):
+        run.embed(wide)
+
+
+def test_weights_that_do_not_fit_the_settings_are_refused(tmp_path: Path) -> None:
+    lg2ar.pretrain(small(), {**SMALL, "epochs": 0}, out=tmp_path, device="cpu")
+    run_file = tmp_path / "run.json"
+    run_file.write_text(run_file.read_text().replace('"hidden": 8', '"hidden": 16'))
+    with pytest.raises(InputError, match="weights do not fit its settings"):
+        lg2ar.load(tmp_path, "cpu")
+
+
+def test_devices_by_name() -> None:
+    assert choose_device("cpu").type == "cpu"
+    assert choose_device("auto").type == ("cuda" if torch.cuda.is_available() else "cpu")
+    with pytest.raises(InputError, match="must be auto, cpu or cuda"):
+        choose_device("gpu")
+    if not torch.cuda.is_available():
+        with pytest.raises(InputError, match="no CUDA device"):
+            choose_device("cuda")
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("level", ["graph", "node"])
+def test_a_run_on_cuda_repeats_itself_and_is_read_on_the_cpu(tmp_path: Path, level: str) -> None:
+    if not torch.cuda.is_available():
+        pytest.skip("this machine has no CUDA device")
+    dataset = small(level)
+    runs = [lg2ar.pretrain(dataset, SMALL, device="cuda") for _ in range(2)]
+    assert same(weights(runs[0]), weights(runs[1]))
+    lg2ar.pretrain(dataset, {**SMALL, "epochs": 2}, out=tmp_path, device="cuda")
+    resumed = lg2ar.pretrain(dataset, SMALL, out=tmp_path, resume=True, device="cuda")
+    assert same(weights(runs[0]), weights(resumed))
+    here = lg2ar.load(tmp_path, "cpu").embed(dataset)
+    torch.testing.assert_close(here, resumed.embed(dataset), rtol=1e-3, atol=1e-3)
+
+
+def test_the_store_lies_where_it_is_asked_to(device: torch.device) -> None:
+    graph = small().graph.replace(x=torch.ones(small().graph.num_nodes, 1))
+    batches = list(GraphStore(graph, device).epoch(8, seed=0))
+    assert {batch.x.device.type for batch in batches} == {device.type}

@@ -1,0 +1,297 @@
+"""Layers equal dense matrices, PyG's layers, and themselves in blocks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch_geometric.nn import GCNConv, GINConv
+
+import reference
+from lg2ar import layers
+from lg2ar.discriminators import Bilinear
+from lg2ar.graph import GraphBatch
+from lg2ar.layers import MLP, BatchNorm, WeightedGCNConv, WeightedGINConv, aggregate, initialise
+from reference import SHAPES, assert_agree, layers_of, make_graph, matrix, row, shaken, table
+
+
+def leaves(graph: GraphBatch, *modules: nn.Module) -> list[Tensor]:
+    """Everything a gradient can reach."""
+    own = [] if graph.edge_weight is None else [graph.edge_weight]
+    return [graph.x, *own, *(p for module in modules for p in module.parameters())]
+
+
+# ------------------------------------------------------------------ aggregate
+
+
+@pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.parametrize("weighted", [True, False])
+def test_aggregate_is_a_product_with_the_dense_matrix(name: str, weighted: bool) -> None:
+    graph = make_graph(name, weighted=weighted)
+    fast = aggregate(graph.x, graph.edge_index, graph.edge_weight)
+    slow = matrix(reference.matrix_product(reference.adjacency(graph), table(graph.x)))
+    assert_agree(fast, slow, leaves(graph), 1e-12)
+
+
+@pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.parametrize("weighted", [True, False])
+@pytest.mark.parametrize("block", [1, 3, 7, 1 << 26])
+def test_aggregate_in_blocks_equals_the_path_with_gradient(
+    name: str, weighted: bool, block: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = make_graph(name, weighted=weighted)
+    expected = aggregate(graph.x, graph.edge_index, graph.edge_weight)
+    before = graph.x.clone()
+    monkeypatch.setattr(layers, "BLOCK", block)
+    with torch.no_grad():
+        blocked = aggregate(graph.x, graph.edge_index, graph.edge_weight)
+    torch.testing.assert_close(blocked, expected.detach(), rtol=1e-12, atol=1e-12)
+    assert torch.equal(graph.x, before)
+
+
+class LargestTensor(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Remembers how many numbers the largest tensor held that was made meanwhile."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.numel = 0
+
+    def __torch_dispatch__(
+        self,
+        func: Callable[..., Any],
+        types: Sequence[type],
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        result = func(*args, **(kwargs or {}))
+        for value in result if isinstance(result, tuple | list) else [result]:
+            if isinstance(value, Tensor):
+                self.numel = max(self.numel, value.numel())
+        return result
+
+
+@pytest.mark.parametrize("layer", [WeightedGINConv, WeightedGCNConv])
+@pytest.mark.parametrize("weighted", [True, False])
+def test_without_gradient_no_tensor_of_all_messages_is_made(
+    layer: type[WeightedGINConv | WeightedGCNConv],
+    weighted: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    N, E, d, block = 20, 3000, 8, 400
+    graph = GraphBatch(
+        x=torch.randn(N, d),
+        edge_index=torch.randint(N, (2, E)),
+        batch=torch.zeros(N, dtype=torch.long),
+        num_graphs=1,
+        edge_weight=torch.rand(E) if weighted else None,
+    )
+    module = layer(d, d)
+    monkeypatch.setattr(layers, "BLOCK", block)
+    with LargestTensor() as largest:
+        expected = module(graph.x, graph)
+    assert largest.numel >= E * d
+    with torch.no_grad(), LargestTensor() as largest:
+        result = module(graph.x, graph)
+    assert 0 < largest.numel <= E
+    torch.testing.assert_close(result, expected.detach(), rtol=1e-4, atol=1e-4)
+
+
+# ------------------------------------------------------------------ graph layers
+
+
+@pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.parametrize("weighted", [True, False])
+@pytest.mark.parametrize("seed", range(2))
+def test_gin_layer_equals_the_dense_formula(name: str, weighted: bool, seed: int) -> None:
+    graph = make_graph(name, weighted=weighted, seed=seed)
+    module = shaken(WeightedGINConv(3, 2))
+    slow = matrix(reference.gin_layer(layers_of(module.mlp), table(graph.x), graph))
+    assert_agree(module(graph.x, graph), slow, leaves(graph, module))
+
+
+@pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.parametrize("weighted", [True, False])
+@pytest.mark.parametrize("seed", range(2))
+def test_gcn_layer_equals_the_dense_formula(name: str, weighted: bool, seed: int) -> None:
+    graph = make_graph(name, weighted=weighted, seed=seed)
+    module = shaken(WeightedGCNConv(3, 2))
+    slow = matrix(
+        reference.gcn_layer(table(module.linear.weight), row(module.bias), table(graph.x), graph)
+    )
+    assert_agree(module(graph.x, graph), slow, leaves(graph, module))
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_gin_layer_with_unit_weights_equals_pygs(name: str) -> None:
+    graph = make_graph(name)
+    ones = graph.replace(edge_weight=torch.ones_like(graph.weights()))
+    module = WeightedGINConv(3, 2)
+    theirs = GINConv(module.mlp)
+    shaken(module)  # afterwards: PyG initialises the MLP it is handed
+    expected = theirs(graph.x, graph.edge_index)
+    inputs = leaves(graph.replace(edge_weight=None), module)
+    assert_agree(module(graph.x, ones), expected, inputs)
+    assert_agree(module(graph.x, graph.replace(edge_weight=None)), expected, inputs)
+
+
+# PyG lets a self-loop stand for the one that the layer adds; ours adds both.
+@pytest.mark.parametrize("name", [name for name in SHAPES if name != "self-loops"])
+@pytest.mark.parametrize("weighted", [True, False])
+def test_gcn_layer_equals_pygs(name: str, weighted: bool) -> None:
+    graph = make_graph(name, weighted=weighted)
+    module, theirs = WeightedGCNConv(3, 2), GCNConv(3, 2).double()
+    shaken(module)
+    theirs.lin.weight, theirs.bias = module.linear.weight, module.bias
+    expected = theirs(graph.x, graph.edge_index, graph.edge_weight)
+    assert_agree(module(graph.x, graph), expected, leaves(graph, module))
+
+
+@pytest.mark.parametrize("layer", [WeightedGINConv, WeightedGCNConv])
+def test_an_edge_of_weight_zero_is_no_edge(
+    layer: type[WeightedGINConv | WeightedGCNConv],
+) -> None:
+    graph = make_graph("random sparse")
+    off = torch.arange(graph.num_edges) % 3 == 0
+    weight = graph.weights().detach()
+    zeroed = graph.replace(edge_weight=weight.masked_fill(off, 0))
+    without = graph.replace(edge_index=graph.edge_index[:, ~off], edge_weight=weight[~off])
+    module = shaken(layer(3, 4))
+    torch.testing.assert_close(module(graph.x, zeroed), module(graph.x, without))
+
+
+@pytest.mark.parametrize("layer", [WeightedGINConv, WeightedGCNConv])
+@pytest.mark.parametrize("name", ["random sparse", "self-loops", "single nodes"])
+def test_devices_agree_on_the_layers(
+    layer: type[WeightedGINConv | WeightedGCNConv], name: str, device: torch.device
+) -> None:
+    graph = make_graph(name)
+    module = shaken(layer(3, 4))
+    expected = module(graph.x, graph)
+    wanted = reference.gradients(expected, leaves(graph))
+    moved = graph.to(device)
+    moved = moved.replace(
+        x=moved.x.detach().requires_grad_(), edge_weight=moved.weights().detach().requires_grad_()
+    )
+    result = module.to(device)(moved.x, moved)
+    torch.testing.assert_close(result.cpu(), expected, rtol=1e-10, atol=1e-10)
+    for here, there in zip(wanted, reference.gradients(result, leaves(moved)), strict=True):
+        torch.testing.assert_close(there.cpu(), here, rtol=1e-10, atol=1e-10)
+
+
+# ------------------------------------------------------------------ MLP
+
+
+@pytest.mark.parametrize("depth", [1, 2, 3, 4])
+def test_mlp_is_linear_layers_with_relu_between(depth: int) -> None:
+    module = shaken(MLP(3, 4, 2, layers=depth))
+    x = torch.randn(5, 3, dtype=torch.float64, requires_grad=True)
+    parts = layers_of(module)
+    assert [len(weight) for weight, _ in parts] == [4] * (depth - 1) + [2]
+    slow = matrix([reference.mlp(parts, line) for line in table(x)])
+    assert_agree(module(x), slow, [x, *module.parameters()])
+
+
+# ------------------------------------------------------------------ BatchNorm
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("rows", [1, 2, 7])
+def test_batch_norm_equals_its_formula(training: bool, rows: int) -> None:
+    module = shaken(BatchNorm(3))
+    module(3 + 2 * torch.randn(20, 3, dtype=torch.float64))
+    module.train(training)
+    x = torch.randn(rows, 3, dtype=torch.float64, requires_grad=True)
+    slow = matrix(reference.batch_norm(module, table(x)))
+    assert_agree(module(x), slow, [x, *module.parameters()])
+
+
+def test_batch_norm_of_several_rows_is_pytorchs() -> None:
+    ours, theirs = BatchNorm(3), nn.BatchNorm1d(3)
+    for _ in range(3):
+        x = torch.randn(6, 3)
+        assert torch.equal(ours(x), theirs(x))
+    for (name, left), right in zip(ours.named_buffers(), theirs.buffers(), strict=True):
+        assert torch.equal(left, right), name
+
+
+def test_a_single_row_leaves_the_running_statistics_alone() -> None:
+    module = BatchNorm(3)
+    module(torch.randn(6, 3))
+    before = {name: value.clone() for name, value in module.named_buffers()}
+    result = module(torch.randn(1, 3))
+    assert result.isfinite().all()
+    for name, value in module.named_buffers():
+        assert torch.equal(value, before[name]), name
+    module(torch.randn(2, 3))
+    assert not torch.equal(module.get_buffer("running_mean"), before["running_mean"])
+
+
+# ------------------------------------------------------------------ initialise
+
+
+def test_initialise_draws_xavier_matrices_and_zeroes_biases() -> None:
+    parts = nn.ModuleList(
+        [
+            MLP(40, 30, 50, layers=3),
+            WeightedGINConv(20, 60),
+            WeightedGCNConv(50, 40),
+            Bilinear(50),
+            nn.Linear(30, 80),
+        ]
+    )
+    for parameter in parts.parameters():
+        nn.init.constant_(parameter, 9.0)
+    initialise(parts)
+    matrices = 0
+    for parameter in parts.parameters():
+        if parameter.dim() == 1:
+            assert parameter.eq(0).all()
+            continue
+        bound = math.sqrt(6 / sum(parameter.shape))
+        assert 0.95 * bound < parameter.abs().max() <= bound
+        assert parameter.std().item() == pytest.approx(bound / math.sqrt(3), rel=0.1)
+        matrices += 1
+    assert matrices == 3 + 2 + 1 + 1 + 1
+
+
+def test_initialise_treats_each_gate_of_a_gru_as_a_matrix() -> None:
+    gru = nn.GRU(40, 20)
+    for parameter in gru.parameters():
+        nn.init.constant_(parameter, 9.0)
+    initialise(gru)
+    for name, parameter in gru.named_parameters():
+        if "bias" in name:
+            assert parameter.eq(0).all()
+            continue
+        bound = math.sqrt(6 / (20 + parameter.size(1)))
+        for gate in parameter.chunk(3):
+            assert 0.9 * bound < gate.abs().max() <= bound
+
+
+def test_initialise_leaves_slopes_alone_and_resets_batch_norm() -> None:
+    slope, norm = nn.PReLU(), BatchNorm(4)
+    norm(5 + torch.randn(9, 4))
+    nn.init.constant_(norm.weight, 3.0)
+    nn.init.constant_(norm.bias, 3.0)
+    initialise(nn.Sequential(slope, norm))
+    assert slope.weight.tolist() == [0.25]
+    assert norm.weight.tolist() == [1] * 4
+    assert norm.bias.tolist() == [0] * 4
+    assert norm.get_buffer("running_mean").tolist() == [0] * 4
+    assert norm.get_buffer("running_var").tolist() == [1] * 4
+
+
+def test_initialise_follows_the_seed() -> None:
+    def drawn(seed: int) -> Tensor:
+        module = MLP(4, 4, 4)
+        torch.manual_seed(seed)
+        initialise(module)
+        return module.first.weight.detach()
+
+    assert torch.equal(drawn(1), drawn(1))
+    assert not torch.equal(drawn(1), drawn(2))

@@ -1,0 +1,623 @@
+"""LG2AR as a whole: Algorithm 1 on one batch."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import combinations
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from lg2ar.config import HEAD_NAMES, Config
+from lg2ar.graph import GraphBatch
+from lg2ar.heads import EdgePerturbation, FeatureMasking, Identity, NodeDropping, SubGraph
+from lg2ar.model import LG2AR, StepOutput, build, build_head
+from lg2ar.policy import Draw, Policy
+from strategies import edges_per_graph, graph_batches, sizes
+
+WIDTH = 8
+CONTRASTS = ("local-global", "global-global")
+DISCRIMINATORS = ("dot", "cosine", "bilinear", "mlp")
+BOUNDS = ("jsd", "nce", "nt-xent", "dv")
+POLICIES = ("gru", "deepset", "random")
+every_contrast = pytest.mark.parametrize("contrast", CONTRASTS)
+every_discriminator = pytest.mark.parametrize("discriminator", DISCRIMINATORS)
+every_bound = pytest.mark.parametrize("bound", BOUNDS)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _one_thread() -> Iterator[None]:
+    """Tensors this small are not worth waking a second thread for."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def shapes(numbers: Iterable[int]) -> GraphBatch:
+    """Rings, cliques and binary trees in turn, of four to eight nodes, with one-hot degrees."""
+    home: list[int] = []
+    edges: list[tuple[int, int]] = []
+    for place, k in enumerate(numbers):
+        n, first = 4 + k % 5, len(home)
+        ring = [(v, (v + 1) % n) for v in range(n)]
+        clique = list(combinations(range(n), 2))
+        tree = [((v - 1) // 2, v) for v in range(1, n)]
+        for u, v in (ring, clique, tree)[k % 3]:
+            edges += [(first + u, first + v), (first + v, first + u)]
+        home += [place] * n
+    edge_index = torch.tensor(edges).T.contiguous()
+    degree = torch.bincount(edge_index[0], minlength=len(home))
+    return GraphBatch(
+        x=F.one_hot(degree, WIDTH).float(),
+        edge_index=edge_index,
+        batch=torch.tensor(home),
+        num_graphs=home[-1] + 1,
+    )
+
+
+def config(**more: Any) -> Config:
+    """Small settings, changed by those given."""
+    return Config.make({"hidden": 16, "layers": 2}, **more)
+
+
+def generator(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def step(model: LG2AR, graph: GraphBatch, seed: int = 0) -> StepOutput:
+    output: StepOutput = model(graph, generator(seed))
+    return output
+
+
+def stepped_back(model: LG2AR, graph: GraphBatch, seed: int = 0) -> StepOutput:
+    """One step and its gradients."""
+    model.zero_grad()
+    output = step(model, graph, seed)
+    output.loss.backward()  # type: ignore[no-untyped-call]
+    return output
+
+
+def gradients(module: nn.Module) -> dict[str, Tensor | None]:
+    return {name: parameter.grad for name, parameter in module.named_parameters()}
+
+
+def assert_reached(module: nn.Module, without: Sequence[str] = ()) -> None:
+    """Every parameter, but those named, has a gradient that is finite and not zero."""
+    for name, gradient in gradients(module).items():
+        if name not in without:
+            assert gradient is not None, name
+            assert bool(gradient.isfinite().all()), name
+            assert gradient.abs().max() > 0, name
+
+
+def is_unreached(module: nn.Module) -> bool:
+    return all(gradient is None for gradient in gradients(module).values())
+
+
+class Chosen(Policy):
+    """Always the same draw, with the probabilities it is given."""
+
+    def __init__(self, num_heads: int, i: int, j: int, p_i: float, p_j: float) -> None:
+        super().__init__(num_heads)
+        self.choice = i, j, p_i, p_j
+
+    def logits(self, graphs: Tensor) -> Tensor:
+        return graphs.new_zeros(self.num_heads)
+
+    def forward(self, graphs: Tensor, generator: torch.Generator | None = None) -> Draw:
+        i, j, p_i, p_j = self.choice
+        equal = self.logits(graphs).softmax(-1)
+        return Draw(i, j, graphs.new_tensor(p_i), graphs.new_tensor(p_j), equal)
+
+
+def with_draw(model: LG2AR, i: int, j: int, p_i: float = 1.0, p_j: float = 1.0) -> LG2AR:
+    model.policy = Chosen(len(model.heads), i, j, p_i, p_j)
+    return model
+
+
+# Building.
+
+
+def test_the_seed_fixes_the_weights() -> None:
+    torch.manual_seed(1)
+    one = build(config(seed=7), WIDTH).state_dict()
+    torch.manual_seed(2)
+    two, three = (
+        build(config(seed=7), WIDTH).state_dict(),
+        build(config(seed=8), WIDTH).state_dict(),
+    )
+    assert list(one) == list(two) == list(three)
+    assert all(torch.equal(one[name], two[name]) for name in one)
+    matrices = [name for name in one if one[name].dim() == 2]
+    assert matrices
+    assert not any(torch.equal(one[name], three[name]) for name in matrices)
+
+
+def test_building_leaves_the_random_state_alone() -> None:
+    state = torch.get_rng_state()
+    build(config(seed=7), WIDTH)
+    assert torch.equal(state, torch.get_rng_state())
+
+
+def test_the_largest_seed_builds() -> None:
+    build(config(seed=2**63 - 1), WIDTH)
+
+
+def test_the_policy_and_the_list_of_heads_must_agree() -> None:
+    model = build(config(), WIDTH)
+    with pytest.raises(ValueError, match="5 heads got 1"):
+        LG2AR(
+            model.augmentation_encoder,
+            model.policy,
+            [Identity()],
+            model.base_encoder,
+            model.discriminator,
+        )
+
+
+def test_an_unknown_head_is_refused() -> None:
+    with pytest.raises(ValueError, match="'rotate'"):
+        build_head("rotate", config(), WIDTH)
+
+
+def test_settings_arrive_at_the_parts() -> None:
+    chosen = config(
+        heads=HEAD_NAMES,
+        ratio=0.6,
+        hops=4,
+        temperature=0.3,
+        edge_weighting="printed",
+        dropout=0.2,
+        replacement=False,
+        bound="nt-xent",
+        bound_temperature=0.07,
+    )
+    model = build(chosen, WIDTH)
+    _, drop, edge, sub, mask = model.heads
+    assert isinstance(drop, NodeDropping)
+    assert isinstance(edge, EdgePerturbation)
+    assert isinstance(sub, SubGraph)
+    assert isinstance(mask, FeatureMasking)
+    assert (drop.ratio, sub.hops) == (0.6, 4)
+    assert drop.edge_weighting == edge.edge_weighting == sub.edge_weighting == "printed"
+    assert edge.temperature == mask.temperature == 0.3
+    assert (model.policy.temperature, model.policy.replacement) == (0.3, False)
+    assert model.base_encoder.network.dropout == model.augmentation_encoder.network.dropout == 0.2
+    found = model.bound(torch.tensor([[0.07, 0.0]]), torch.tensor([[True, False]]))
+    assert found.item() == pytest.approx(-math.log1p(math.exp(-1)), rel=1e-5)
+
+
+@given(heads=st.lists(st.sampled_from(HEAD_NAMES), min_size=1, unique=True), seed=st.integers(0, 9))
+@settings(max_examples=30)
+def test_any_subset_of_heads_works(heads: list[str], seed: int) -> None:
+    model = build(config(heads=heads, hidden=8), WIDTH)
+    assert model.policy.num_heads == len(model.heads) == len(heads)
+    output = stepped_back(model, shapes(range(4)), seed)
+    assert output.draw.probabilities.shape == (len(heads),)
+    assert output.draw.probabilities.sum().item() == pytest.approx(1)
+    assert {output.draw.i, output.draw.j} <= set(range(len(heads)))
+    assert output.loss.isfinite()
+
+
+# One step against Algorithm 1 written as loops.
+
+
+def softplus(value: float) -> float:
+    return math.log1p(math.exp(-abs(value))) + max(value, 0.0)
+
+
+def average(values: Iterable[float]) -> float:
+    found = list(values)
+    return sum(found) / len(found)
+
+
+def jsd_by_loops(
+    scores: list[list[float]], home: list[int], num_graphs: int, normalisation: str
+) -> float:
+    """Agreement of rows with graphs, term by term; ``home`` is the graph of each row."""
+    graphs = range(num_graphs)
+
+    def term(row: int, k: int) -> float:
+        score = scores[row][k]
+        return -softplus(-score) if home[row] == k else -softplus(score)
+
+    if normalisation == "pairs":  # all rows alike
+        rows = range(len(home))
+        joint = average(term(r, home[r]) for r in rows)
+        return joint + average(term(r, k) for r in rows for k in graphs if k != home[r])
+
+    def graph_term(g: int, k: int) -> float:  # a graph's rows first
+        return average(term(r, k) for r in range(len(home)) if home[r] == g)
+
+    if normalisation == "graph-pairs":  # twice, as there are two expectations
+        return 2 * average(graph_term(g, k) for g in graphs for k in graphs)
+    joint = average(graph_term(g, g) for g in graphs)
+    return joint + average(graph_term(g, k) for g in graphs for k in graphs if k != g)
+
+
+@every_contrast
+@pytest.mark.parametrize("normalisation", ["graphs", "pairs", "graph-pairs"])
+@pytest.mark.parametrize("draw", [(1, 3), (2, 4), (0, 0), (3, 2)])
+def test_the_loss_is_algorithm_one_written_as_loops(
+    contrast: str, normalisation: str, draw: tuple[int, int]
+) -> None:
+    model = build(config(contrast=contrast, normalisation=normalisation, norm=False), WIDTH)
+    p = {"i": 0.3, "j": 0.45}
+    model = with_draw(model.double(), *draw, p["i"], p["j"])
+    graph = shapes([0, 4, 8, 2, 6]).to("cpu", torch.float64)
+    output = step(model, graph)
+
+    view_i, view_j = output.views
+    with torch.no_grad():
+        h_i, h_j = model.base_encoder(view_i), model.base_encoder(view_j)
+    agreement = 0.0
+    for view, rows, p_rows, graphs, p_graphs in [
+        (view_i, h_i, p["i"], h_j.graphs, p["j"]),
+        (view_j, h_j, p["j"], h_i.graphs, p["i"]),
+    ]:
+        home, left = view.batch.tolist(), rows.nodes.tolist()
+        if contrast == "global-global":  # graph encodings are scaled, node encodings are not
+            home, left = list(range(view.num_graphs)), (p_rows * rows.graphs).tolist()
+        right = [[p_graphs * value for value in row] for row in graphs.tolist()]
+        scores = [[sum(a * b for a, b in zip(u, v, strict=True)) for v in right] for u in left]
+        agreement += jsd_by_loops(scores, home, view.num_graphs, normalisation)
+    assert output.loss.item() == pytest.approx(-agreement, rel=1e-11)
+
+
+def test_the_views_are_cut_by_the_drawn_heads() -> None:
+    graph = shapes(range(6))
+    model = build(
+        config(heads=["identity", "sub-graph", "node-dropping"], hops=0, ratio=0.5), WIDTH
+    )
+    one, whole = step(with_draw(model, 1, 0), graph).views
+    assert sizes(one) == [1] * 6
+    assert sizes(whole) == sizes(graph)
+    assert edges_per_graph(whole) == edges_per_graph(graph)
+    half, again = step(with_draw(model, 2, 2), graph).views
+    assert sizes(half) == sizes(again) == [math.ceil(n / 2) for n in sizes(graph)]
+    assert half.origin is not None
+    assert again.origin is not None
+    assert not torch.equal(half.origin, again.origin)  # each view has its own draw
+
+
+def test_the_drawn_probabilities_are_the_policys() -> None:
+    draw = step(build(config(), WIDTH), shapes(range(6))).draw
+    assert draw.p_i.item() == draw.probabilities[draw.i].item()
+    assert draw.p_j.item() == draw.probabilities[draw.j].item()
+
+
+def test_normalisations_differ_where_graphs_differ_in_size() -> None:
+    def loss(graph: GraphBatch, normalisation: str) -> float:
+        model = build(config(heads=["identity"], normalisation=normalisation), WIDTH)
+        return step(model, graph).loss.item()
+
+    uneven, even = shapes([0, 1, 2, 3, 4]), shapes([0, 5, 10, 15])
+    assert len(set(sizes(uneven))) == 5
+    assert len(set(sizes(even))) == 1
+    kinds = ("graphs", "pairs", "graph-pairs")
+    for one, two in combinations([loss(uneven, kind) for kind in kinds], 2):
+        assert abs(one - two) > 1e-3
+    assert loss(even, "graphs") == pytest.approx(loss(even, "pairs"), rel=1e-5)
+
+
+def test_the_shared_projection_stands_before_all_views() -> None:
+    model = build(config(feature_projection="shared"), WIDTH)
+    graph = shapes(range(4))
+    projected = model.base_encoder.features(graph.x)
+    assert projected.shape == (graph.num_nodes, 16)
+    view, masked = step(with_draw(model, 1, 4), graph).views
+    assert torch.equal(view.x, projected[view.origin])
+    assert bool(((masked.x == 0) | (masked.x - projected).abs().lt(1e-5)).all())
+
+
+# Training.
+
+
+def mean_loss(model: LG2AR, graph: GraphBatch, draws: int = 6) -> float:
+    """The loss averaged over some fixed draws."""
+    with torch.no_grad():
+        return average(step(model, graph, 1000 + seed).loss.item() for seed in range(draws))
+
+
+def train(model: LG2AR, graph: GraphBatch, steps: int = 10) -> list[float]:
+    """Train with Adam, each step with its own draw."""
+    optimiser = torch.optim.Adam(model.parameters(), lr=1e-2)
+    losses = []
+    for seed in range(steps):
+        losses.append(stepped_back(model, graph, seed).loss.item())
+        optimiser.step()
+    return losses
+
+
+def assert_learns(chosen: Config) -> None:
+    graph = shapes(range(16))
+    model = build(chosen, WIDTH)
+    before = mean_loss(model, graph)
+    assert all(math.isfinite(loss) for loss in train(model, graph))
+    assert mean_loss(model, graph) < before
+
+
+@every_contrast
+@every_discriminator
+@every_bound
+@pytest.mark.parametrize("policy", POLICIES)
+def test_ten_steps_lower_the_loss(
+    contrast: str, discriminator: str, bound: str, policy: str
+) -> None:
+    assert_learns(
+        config(contrast=contrast, discriminator=discriminator, bound=bound, policy=policy)
+    )
+
+
+@every_contrast
+@pytest.mark.parametrize(
+    ("discriminator", "bound"),
+    [("dot", "jsd"), ("cosine", "nt-xent"), ("bilinear", "nce"), ("mlp", "dv")],
+)
+def test_ten_steps_lower_the_loss_with_shuffled_negatives(
+    contrast: str, discriminator: str, bound: str
+) -> None:
+    assert_learns(
+        config(contrast=contrast, discriminator=discriminator, bound=bound, negatives="shuffled")
+    )
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"level": "node"},
+        {"level": "node", "negatives": "shuffled"},
+        {"base_encoder": "gcn", "readout": "mean"},
+        {"feature_projection": "shared"},
+        {"projection": False},
+        {"norm": False},
+        {"dropout": 0.3},
+        {"replacement": False},
+        {"edge_weighting": "printed"},
+        {"edge_weighting": "straight-through"},
+        {"normalisation": "pairs"},
+        {"normalisation": "graph-pairs"},
+        {"scale_by_probability": False},
+    ],
+    ids=str,
+)
+def test_ten_steps_lower_the_loss_with_other_settings(more: dict[str, Any]) -> None:
+    assert_learns(config(**more))
+
+
+def test_the_node_level_model_is_a_gcn_with_a_mean() -> None:
+    model = build(config(level="node"), WIDTH)
+    graph = shapes(range(5))
+    encoding = model.base_encoder(graph)
+    assert type(model.base_encoder.network).__name__ == "GCN"
+    assert encoding.nodes.shape == (graph.num_nodes, 16)
+    means = [encoding.nodes[graph.batch == k].mean(0) for k in range(5)]
+    torch.testing.assert_close(encoding.graphs, torch.stack(means))
+    assert len(model.heads) == model.policy.num_heads == 4
+
+
+def test_the_same_seed_gives_the_same_step() -> None:
+    graph = shapes(range(8))
+    model = build(config(norm=False), WIDTH)
+    state = torch.get_rng_state()
+    losses = [step(model, graph, seed).loss.item() for seed in (3, 3, 4)]
+    assert torch.equal(state, torch.get_rng_state())  # all noise came from the generator
+    assert losses[0] == losses[1] != losses[2]
+
+
+def test_a_step_leaves_the_batch_alone() -> None:
+    graph, same = shapes(range(8)), shapes(range(8))
+    model = build(config(), WIDTH)
+    train(model, graph, steps=8)
+    assert torch.equal(graph.x, same.x)
+    assert torch.equal(graph.edge_index, same.edge_index)
+    assert torch.equal(graph.batch, same.batch)
+
+
+# Where gradients go.
+
+
+@every_contrast
+@pytest.mark.parametrize("head", [name for name in HEAD_NAMES if name != "identity"])
+def test_gradients_reach_a_head_and_both_encoders(contrast: str, head: str) -> None:
+    # One node of each graph is left without edges, and with them without gradient, at 0 hops.
+    model = build(config(contrast=contrast, heads=[head], hops=1), WIDTH)
+    stepped_back(model, shapes(range(16)))
+    # A constant added to every logit leaves the softmax over nodes as it is.
+    assert_reached(model.heads[0], without=["scores.mlp.rest.1.bias"])
+    assert_reached(model.augmentation_encoder.network)
+    assert_reached(model.augmentation_encoder.node_projection)
+    if head in ("node-dropping", "sub-graph"):
+        assert_reached(model.augmentation_encoder.graph_projection)
+    assert_reached(model.base_encoder.network)
+    assert_reached(model.base_encoder.graph_projection)
+    assert is_unreached(model.base_encoder.node_projection) == (contrast == "global-global")
+
+
+@every_contrast
+@every_discriminator
+@every_bound
+def test_gradients_reach_the_discriminator(contrast: str, discriminator: str, bound: str) -> None:
+    model = build(config(contrast=contrast, discriminator=discriminator, bound=bound), WIDTH)
+    stepped_back(model, shapes(range(16)))
+    # A constant added to every score cancels between positive and negative pairs.
+    cancels = discriminator == "mlp" and bound != "jsd"
+    assert_reached(model.discriminator, without=["mlp.rest.1.bias"] if cancels else [])
+
+
+@every_contrast
+@every_discriminator
+@pytest.mark.parametrize("policy", ["gru", "deepset"])
+@pytest.mark.parametrize("heads", [("identity", "node-dropping"), HEAD_NAMES], ids=len)
+def test_gradients_reach_the_policy(
+    contrast: str, discriminator: str, policy: str, heads: tuple[str, ...]
+) -> None:
+    chosen = config(contrast=contrast, discriminator=discriminator, policy=policy, heads=heads)
+    model = build(chosen, WIDTH).double()
+    stepped_back(model, shapes(range(16)).to("cpu", torch.float64))
+    assert_reached(model.policy)
+    # Not rounding alone, which a cosine of scaled encodings would leave.
+    norm = sum(float(g.norm()) for g in gradients(model.policy).values() if g is not None)
+    assert norm > 1e-5
+    assert_reached(model.augmentation_encoder.graph_projection)
+
+
+def test_gradients_reach_the_policy_with_shuffled_negatives() -> None:
+    model = build(config(negatives="shuffled", discriminator="cosine"), WIDTH)
+    stepped_back(model, shapes(range(16)))
+    assert_reached(model.policy)
+
+
+@every_discriminator
+@pytest.mark.parametrize("policy", ["gru", "deepset"])
+def test_without_the_scale_the_policy_gets_no_gradient(discriminator: str, policy: str) -> None:
+    chosen = config(discriminator=discriminator, policy=policy, scale_by_probability=False)
+    model = build(chosen, WIDTH)
+    stepped_back(model, shapes(range(16)))
+    assert is_unreached(model.policy)
+    assert_reached(model.base_encoder.network)
+
+
+def test_without_the_scale_the_loss_forgets_the_probabilities() -> None:
+    graph = shapes(range(6))
+
+    def loss(p: float, scale: bool) -> float:
+        model = build(config(scale_by_probability=scale), WIDTH)
+        return step(with_draw(model, 0, 0, p, p), graph).loss.item()
+
+    assert loss(0.2, False) == loss(0.9, False) == pytest.approx(loss(1.0, True))
+    assert loss(0.2, True) != pytest.approx(loss(0.9, True))
+
+
+def test_heads_that_were_not_drawn_get_no_gradient() -> None:
+    graph = shapes(range(8))
+    for seed in range(10):
+        model = build(config(), WIDTH)
+        draw = stepped_back(model, graph, seed).draw
+        for place, head in enumerate(model.heads):
+            if place not in (draw.i, draw.j):
+                assert is_unreached(head)
+            elif any(True for _ in head.parameters()):
+                assert not is_unreached(head)
+
+
+# What the policy looks at.
+
+
+def reordered(graph: GraphBatch, order: Sequence[int]) -> GraphBatch:
+    """The same graphs in another order."""
+    nodes = torch.cat([(graph.batch == k).nonzero().squeeze(1) for k in order])
+    place = torch.empty_like(nodes).scatter(0, nodes, torch.arange(graph.num_nodes))
+    rank = torch.empty(len(order), dtype=torch.long)
+    rank[list(order)] = torch.arange(len(order))
+    return graph.replace(
+        x=graph.x[nodes], edge_index=place[graph.edge_index], batch=rank[graph.batch[nodes]]
+    ).validate()
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@given(graph=graph_batches(dtype=torch.float64), data=st.data())
+@settings(max_examples=30)
+def test_the_order_of_graphs_does_not_change_the_policy(
+    policy: str, graph: GraphBatch, data: st.DataObject
+) -> None:
+    order = data.draw(st.permutations(range(graph.num_graphs)))
+    model = build(config(policy=policy, hidden=8), graph.num_features).double()
+
+    def probabilities(batch: GraphBatch) -> Tensor:
+        p: Tensor = model.policy(
+            model.augmentation_encoder(batch).graphs, generator()
+        ).probabilities
+        return p
+
+    with torch.no_grad():
+        torch.testing.assert_close(
+            probabilities(graph), probabilities(reordered(graph, order)), rtol=0, atol=1e-8
+        )
+
+
+@pytest.mark.parametrize("policy", ["gru", "deepset"])
+def test_other_graphs_change_the_policy(policy: str) -> None:
+    model = build(config(policy=policy), WIDTH)
+    one, two = (step(model, shapes(range(k, k + 8))).draw.probabilities for k in (0, 3))
+    assert not torch.allclose(one, two, atol=1e-6)
+
+
+# Batches of one graph.
+
+
+@every_contrast
+@every_bound
+@pytest.mark.parametrize("negatives", ["graphs", "shuffled"])
+def test_a_batch_of_one_graph_is_finite(contrast: str, bound: str, negatives: str) -> None:
+    model = build(config(contrast=contrast, bound=bound, negatives=negatives), WIDTH)
+    for seed in range(6):
+        assert stepped_back(model, shapes([2]), seed).loss.isfinite()
+        for gradient in gradients(model).values():
+            assert gradient is None or bool(gradient.isfinite().all())
+
+
+@given(graph=graph_batches(), seed=st.integers(0, 99))
+@settings(max_examples=30)
+def test_any_batch_gives_a_finite_loss_and_gradient(graph: GraphBatch, seed: int) -> None:
+    model = build(config(hidden=4), graph.num_features)
+    assert stepped_back(model, graph, seed).loss.isfinite()
+    for gradient in gradients(model).values():
+        assert gradient is None or bool(gradient.isfinite().all())
+
+
+@every_contrast
+def test_equal_features_shuffled_leave_nothing_to_tell_apart(contrast: str) -> None:
+    graph = shapes(range(6))
+    graph = graph.replace(x=torch.ones_like(graph.x))
+    chosen = config(contrast=contrast, negatives="shuffled", bound="nce", heads=["identity"])
+    assert step(build(chosen, WIDTH), graph).loss.item() == pytest.approx(0, abs=1e-5)
+
+
+def test_shuffled_negatives_stay_within_their_graph() -> None:
+    model = build(config(negatives="shuffled", heads=["identity"], norm=False), WIDTH)
+    ring, clique = shapes([0]), shapes([1])
+    # All nodes of one graph have the same degree: shuffled among themselves they do not change.
+    for graph in (ring, clique):
+        assert len({tuple(row) for row in graph.x.tolist()}) == 1
+    assert not torch.equal(ring.x[0], clique.x[0])
+    apart = step(model, ring).loss.item(), step(model, clique).loss.item()
+    together = step(model, shapes([0, 1, 0])).loss.item()
+    assert together == pytest.approx((2 * apart[0] + apart[1]) / 3, rel=1e-5)
+
+
+# Two devices.
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="this machine has no CUDA device")
+@every_contrast
+@pytest.mark.parametrize("policy", ["gru", "deepset"])
+@pytest.mark.parametrize("negatives", ["graphs", "shuffled"])
+def test_cpu_and_cuda_take_the_same_step(contrast: str, policy: str, negatives: str) -> None:
+    chosen = config(contrast=contrast, policy=policy, negatives=negatives, dropout=0)
+    graph = shapes(range(16))
+    on_cpu = build(chosen, WIDTH)
+    on_cuda = copy.deepcopy(on_cpu).to("cuda")
+    # cuDNN's GRU would otherwise multiply in TF32, with 10 bits of mantissa.
+    with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
+        for seed in range(8):
+            one = stepped_back(on_cpu, graph, seed)
+            two = stepped_back(on_cuda, graph.to("cuda"), seed)
+            assert (one.draw.i, one.draw.j) == (two.draw.i, two.draw.j)
+            assert two.loss.item() == pytest.approx(one.loss.item(), rel=1e-3)
+            found = gradients(on_cuda)
+            for name, expected in gradients(on_cpu).items():
+                gradient = found[name]
+                assert (gradient is None) == (expected is None), name
+                if gradient is not None and expected is not None:
+                    error = float((gradient.cpu() - expected).norm())
+                    assert error <= 1e-4 + 1e-3 * float(expected.norm()), name
