@@ -121,7 +121,7 @@ def test_one_flipped_bit_is_noticed(tmp_path: Path) -> None:
 def test_a_missing_weight_file_is_named(tmp_path: Path) -> None:
     checkpoint.write(tmp_path, state())
     (tmp_path / "model-000002.safetensors").unlink()
-    with pytest.raises(InputError, match="model-000002.safetensors: missing"):
+    with pytest.raises(InputError, match=r"model-000002\.safetensors: missing"):
         checkpoint.read(tmp_path)
 
 

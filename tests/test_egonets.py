@@ -5,12 +5,12 @@ from __future__ import annotations
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch.utils._python_dispatch import TorchDispatchMode
 
 import reference
 from lg2ar.data.egonets import EgoNets
 from lg2ar.graph import GraphBatch
 from strategies import graph_batches
+from watch import LargestTensor
 
 
 @given(several=graph_batches(), hops=st.integers(0, 4), data=st.data())
@@ -48,23 +48,6 @@ def test_sub_graphs_equal_a_plain_search(
         )
         assert found == wanted
     batch.validate()
-
-
-class LargestTensor(TorchDispatchMode):
-    """Remembers the largest tensor that any operation made anew, views of old ones left out."""
-
-    def __init__(self, *old: torch.Tensor) -> None:
-        super().__init__()
-        self.numel = 0
-        self._old = {tensor.untyped_storage().data_ptr() for tensor in old}
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
-        result = func(*args, **(kwargs or {}))
-        for value in result if isinstance(result, tuple | list) else [result]:
-            if isinstance(value, torch.Tensor):
-                new = value.untyped_storage().data_ptr() not in self._old
-                self.numel = max(self.numel, value.numel() * new)
-        return result
 
 
 def ring(num_nodes: int) -> GraphBatch:

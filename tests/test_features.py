@@ -63,7 +63,7 @@ def test_an_unseen_graph_gets_features_of_the_same_width() -> None:
 
 def test_other_feature_widths_and_names_are_refused() -> None:
     recipe = FeatureRecipe.settle("given", star(2, 2))
-    with pytest.raises(InputError, match="mine has 3 node features where .* trained on 2"):
+    with pytest.raises(InputError, match=r"mine has 3 node features where .* trained on 2"):
         recipe.apply(star(2, 3), "mine")
     with pytest.raises(InputError, match="no node features of their own"):
         FeatureRecipe.settle("given", star(2, 0))

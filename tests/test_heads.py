@@ -258,9 +258,10 @@ def test_a_loaded_head_cuts_the_same_view(case: Case, device: torch.device) -> N
     other.load_state_dict(head.state_dict())
     one, two = cut(head, graph), cut(other, graph)
     assert origins(one) == origins(two)
-    assert torch.equal(one.x, two.x)
     assert torch.equal(one.edge_index, two.edge_index)
-    assert torch.equal(one.weights(), two.weights())
+    # CUDA adds up in any order.
+    torch.testing.assert_close(one.x, two.x)
+    torch.testing.assert_close(one.weights(), two.weights())
 
 
 # Identity.

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch_geometric.nn import GCNConv, GINConv
 
 import reference
@@ -18,6 +15,7 @@ from lg2ar.discriminators import Bilinear
 from lg2ar.graph import GraphBatch
 from lg2ar.layers import MLP, BatchNorm, WeightedGCNConv, WeightedGINConv, aggregate, initialise
 from reference import SHAPES, assert_agree, layers_of, make_graph, matrix, row, shaken, table
+from watch import LargestTensor
 
 
 def leaves(graph: GraphBatch, *modules: nn.Module) -> list[Tensor]:
@@ -52,27 +50,6 @@ def test_aggregate_in_blocks_equals_the_path_with_gradient(
         blocked = aggregate(graph.x, graph.edge_index, graph.edge_weight)
     torch.testing.assert_close(blocked, expected.detach(), rtol=1e-12, atol=1e-12)
     assert torch.equal(graph.x, before)
-
-
-class LargestTensor(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Remembers how many numbers the largest tensor held that was made meanwhile."""
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.numel = 0
-
-    def __torch_dispatch__(
-        self,
-        func: Callable[..., Any],
-        types: Sequence[type],
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:
-        result = func(*args, **(kwargs or {}))
-        for value in result if isinstance(result, tuple | list) else [result]:
-            if isinstance(value, Tensor):
-                self.numel = max(self.numel, value.numel())
-        return result
 
 
 @pytest.mark.parametrize("layer", [WeightedGINConv, WeightedGCNConv])

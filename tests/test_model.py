@@ -453,6 +453,16 @@ def test_gradients_reach_the_discriminator(contrast: str, discriminator: str, bo
     assert_reached(model.discriminator, without=["mlp.rest.1.bias"] if cancels else [])
 
 
+def assert_policy_is_reached(chosen: Config) -> None:
+    model = build(chosen, WIDTH).double()
+    stepped_back(model, shapes(range(16)).to("cpu", torch.float64))
+    assert_reached(model.policy)
+    assert_reached(model.augmentation_encoder.graph_projection)
+    # Not rounding alone, which is all that a cosine of scaled encodings would leave.
+    norm = sum(float(g.norm()) for g in gradients(model.policy).values() if g is not None)
+    assert norm > 1e-5
+
+
 @every_contrast
 @every_discriminator
 @pytest.mark.parametrize("policy", ["gru", "deepset"])
@@ -461,19 +471,17 @@ def test_gradients_reach_the_policy(
     contrast: str, discriminator: str, policy: str, heads: tuple[str, ...]
 ) -> None:
     chosen = config(contrast=contrast, discriminator=discriminator, policy=policy, heads=heads)
-    model = build(chosen, WIDTH).double()
-    stepped_back(model, shapes(range(16)).to("cpu", torch.float64))
-    assert_reached(model.policy)
-    # Not rounding alone, which a cosine of scaled encodings would leave.
-    norm = sum(float(g.norm()) for g in gradients(model.policy).values() if g is not None)
-    assert norm > 1e-5
-    assert_reached(model.augmentation_encoder.graph_projection)
+    assert_policy_is_reached(chosen)
 
 
-def test_gradients_reach_the_policy_with_shuffled_negatives() -> None:
-    model = build(config(negatives="shuffled", discriminator="cosine"), WIDTH)
-    stepped_back(model, shapes(range(16)))
-    assert_reached(model.policy)
+@every_contrast
+@every_discriminator
+def test_gradients_reach_the_policy_with_shuffled_negatives(
+    contrast: str, discriminator: str
+) -> None:
+    assert_policy_is_reached(
+        config(contrast=contrast, discriminator=discriminator, negatives="shuffled")
+    )
 
 
 @every_discriminator

@@ -139,6 +139,16 @@ def write_bytes(path: Path, content: bytes) -> None:
             os.close(folder)
 
 
+def append_line(path: Path, line: str) -> None:
+    """Append one line to a file in a single write, so that lines never interleave."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with open(path, "ab", buffering=0) as file:
+            file.write(line.encode() + b"\n")
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written ({error}).") from None
+
+
 def _read_head(folder: Path) -> dict[str, Any]:
     path = folder / RUN_FILE
     try:

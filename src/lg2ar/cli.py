@@ -28,22 +28,33 @@ app = typer.Typer(
 SourceArgument = Annotated[
     str, typer.Argument(metavar="SOURCE", help="toy-graphs, toy-nodes, or an .npz file of graphs.")
 ]
+SettingOption = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="One setting; may be repeated."),
+]
 DeviceOption = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
 
 
 @app.command()
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for the run.")] = Path("runs/demo"),
-    seed: Annotated[int, typer.Option(help="Fixes everything that is drawn.")] = 0,
+    setting: SettingOption = None,
+    seed: Annotated[int | None, typer.Option(help="Short for --set seed=N.")] = None,
     device: DeviceOption = "auto",
+    record: Annotated[
+        Path | None, typer.Option(help="File to append the result to, as one JSON line.")
+    ] = None,
 ) -> None:
     """Train on an embedded data set in about a minute and show what was learned."""
+    from lg2ar.checkpoint import append_line
     from lg2ar.demo import run_demo
     from lg2ar.report.maps import EmbeddingMap, project
     from lg2ar.report.page import write_page
 
     with _progress() as (on_start, on_epoch):
-        result = run_demo(out, seed, device, on_start=on_start, on_epoch=on_epoch)
+        result = run_demo(
+            out, _settings(None, setting, seed), device, on_start=on_start, on_epoch=on_epoch
+        )
     labels = result.labels.numpy()
     embedded = {"untrained": result.untrained, "trained": result.trained}
     scores = {"untrained": result.untrained_score, "trained": result.trained_score}
@@ -54,6 +65,8 @@ def demo(
         print(f"  {name:<10} {score.mean:.1f} ± {score.std:.1f} %")
     print(_summary(result.run, out))
     print(f"Report page: {page}")
+    if record is not None:
+        append_line(record, result.record().to_json())
 
 
 @app.command()
@@ -61,10 +74,7 @@ def pretrain(
     source: SourceArgument,
     out: Annotated[Path, typer.Option(help="Folder for the run.")],
     config: Annotated[Path | None, typer.Option(help="TOML file of settings.")] = None,
-    setting: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="One setting; may be repeated."),
-    ] = None,
+    setting: SettingOption = None,
     seed: Annotated[int | None, typer.Option(help="Short for --set seed=N.")] = None,
     device: DeviceOption = "auto",
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
@@ -121,9 +131,6 @@ def main() -> NoReturn:
     except (InputError, NonFiniteLossError) as error:
         print(f"lg2ar: {error}", file=sys.stderr)
         sys.exit(2)
-    except KeyboardInterrupt:
-        print("lg2ar: interrupted; the last checkpoint is kept, --resume goes on.", file=sys.stderr)
-        sys.exit(130)
     sys.exit(0)
 
 
@@ -190,4 +197,9 @@ def _progress() -> Iterator[tuple[Callable[[Config, int], None], Callable[[Epoch
                 speed=f"{record.steps / max(record.seconds, 1e-9):.1f} steps/s",
             )
 
-        yield on_start, on_epoch
+        try:
+            yield on_start, on_epoch
+        except KeyboardInterrupt:
+            message = "lg2ar: interrupted; the last checkpoint is kept, --resume goes on."
+            print(message, file=sys.stderr)
+            raise typer.Exit(130) from None

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from torch import Tensor
 
@@ -14,10 +15,17 @@ from lg2ar.config import Config
 from lg2ar.data.toy import toy_graphs
 from lg2ar.experiment import Run, pretrain
 from lg2ar.probes import few_label_accuracy
-from lg2ar.records import Score
+from lg2ar.records import RunRecord, Score
 from lg2ar.training import OnEpoch
 
-SETTINGS = {"hidden": 32, "layers": 4, "batch_size": 64, "epochs": 40, "learning_rate": 1e-3}
+SETTINGS = {
+    "hidden": 16,
+    "layers": 2,
+    "readout": "mean",
+    "batch_size": 64,
+    "epochs": 100,
+    "learning_rate": 3e-3,
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,10 +48,15 @@ class DemoResult:
     untrained_score: Score
     trained_score: Score
 
+    def record(self) -> RunRecord:
+        """The result as a line of a records file."""
+        scores = {"untrained": self.untrained_score, "trained": self.trained_score}
+        return self.run.record(scores)
+
 
 def run_demo(
     out: Path,
-    seed: int = 0,
+    settings: Mapping[str, Any] | None = None,
     device: str = "auto",
     *,
     on_start: Callable[[Config, int], None] | None = None,
@@ -53,7 +66,7 @@ def run_demo(
 
     Args:
         out: Folder for the run.
-        seed: Fixes everything that is drawn.
+        settings: What is to differ from the demonstration's own settings, the seed for example.
         device: ``auto``, ``cpu`` or ``cuda``.
         on_start: Called with the settings and the number of epochs already done.
         on_epoch: Called with each epoch's record.
@@ -61,9 +74,9 @@ def run_demo(
     dataset = toy_graphs()
     if checkpoint.exists(out) and checkpoint.read(out).data["name"] == dataset.name:
         shutil.rmtree(out)
-    settings = {**SETTINGS, "seed": seed}
-    untrained = pretrain(dataset, {**settings, "epochs": 0}, device=device).embed(dataset)
-    run = pretrain(dataset, settings, out=out, device=device, on_start=on_start, on_epoch=on_epoch)
+    chosen = {**SETTINGS, **(settings or {})}
+    untrained = pretrain(dataset, {**chosen, "epochs": 0}, device=device).embed(dataset)
+    run = pretrain(dataset, chosen, out=out, device=device, on_start=on_start, on_epoch=on_epoch)
     trained = run.embed(dataset)
     assert dataset.y is not None
     labels = dataset.y

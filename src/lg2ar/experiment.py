@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,7 +23,8 @@ from lg2ar.errors import InputError
 from lg2ar.evaluation import calibrate, embed
 from lg2ar.graph import GraphBatch
 from lg2ar.model import LG2AR, build
-from lg2ar.records import EpochRecord, versions
+from lg2ar.records import EpochRecord, RunRecord, Score, versions
+from lg2ar.sampling import repeatable
 from lg2ar.training import Batches, OnEpoch, Trainer
 
 # Settings that may differ when a run is taken up again: they say how long, not what.
@@ -62,12 +64,34 @@ class Run:
                 "the nodes of one large graph; give it one."
             )
         graph = self.recipe.apply(dataset.graph, dataset.name)
-        return embed(
-            self.model.base_encoder,
-            graph,
-            self.config.level,
-            projected=self.config.embedding == "after",
+        encoder = self.model.base_encoder
+        with repeatable(next(encoder.parameters()).device, self.config.deterministic):
+            return embed(
+                encoder, graph, self.config.level, projected=self.config.embedding == "after"
+            )
+
+    def record(self, scores: Mapping[str, Score]) -> RunRecord:
+        """The run and its scores as a line of a records file."""
+        heads = range(len(self.config.heads))
+        return RunRecord(
+            config=self.config.to_dict(),
+            data=self.data,
+            versions=self.versions,
+            device=device_name(next(self.model.parameters()).device),
+            seconds=sum(record.seconds for record in self.history),
+            peak_memory=max((record.peak_memory for record in self.history), default=0),
+            epochs=len(self.history),
+            loss=(self.history[0].loss, self.history[-1].loss) if self.history else (0.0, 0.0),
+            draws=[[sum(r.draws[i][j] for r in self.history) for j in heads] for i in heads],
+            scores=dict(scores),
         )
+
+
+def device_name(device: torch.device) -> str:
+    """What a record calls the device: the GPU's own name, or the processor's kind."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return f"cpu ({platform.machine()}, {torch.get_num_threads()} threads)"
 
 
 def choose_device(name: str = "auto") -> torch.device:
@@ -253,7 +277,8 @@ def _settle_weights(run: Run, trainer: Trainer, graph: GraphBatch) -> None:
     """Bring the run's own model to what the trainer has to show so far."""
     run.model.load_state_dict(trainer.result())
     if run.config.calibrate:
-        calibrate(run.model.base_encoder, graph)
+        with repeatable(trainer.device, run.config.deterministic):
+            calibrate(run.model.base_encoder, graph)
 
 
 def _save(out: str | Path, run: Run, trainer: Trainer) -> None:

@@ -133,7 +133,9 @@ class WeightedGCNConv(nn.Module):
         target = graph.edge_index[1]
         w = graph.weights().to(x.dtype)
         degree = 1 + segment_sum(w, target, x.size(0))
-        scale = degree.clamp(min=torch.finfo(x.dtype).tiny).rsqrt()  # [N]
+        # A degree of zero or less, from negative weights, scales to zero as in PyG.
+        positive = degree > 0
+        scale = degree.where(positive, 1).rsqrt().where(positive, 0)  # [N]
         h: Tensor = self.linear(x) * scale.unsqueeze(-1)  # narrow first: messages are h wide
         total = h + aggregate(h, graph.edge_index, w)  # h: the self-loop of weight one
         return total * scale.unsqueeze(-1) + self.bias

@@ -150,7 +150,7 @@ class LG2AR(nn.Module):
     def _bound(self, scores: Tensor, positive: Tensor, view: GraphBatch, home: Tensor) -> Tensor:
         weight = None
         if self.normalisation != "pairs" and self.contrast == "local-global":
-            weight = 1 / view.sizes[home]  # a graph's nodes weigh one together
+            weight = 1 / view.sizes[home].to(scores.dtype)  # a graph's nodes weigh one together
         if self.normalisation == "graph-pairs":
             return self.bound(scores, positive, weight, positive_share=1 / scores.size(1))
         return self.bound(scores, positive, weight)

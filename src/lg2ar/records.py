@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import json
 import platform
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -74,6 +75,39 @@ class Score:
     def to_dict(self) -> dict[str, Any]:
         """The score as JSON has it."""
         return asdict(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunRecord:
+    """A finished run with its scores: one JSON line of a records file.
+
+    Attributes:
+        config: All settings, the seed among them.
+        data: What was trained on, with its fingerprint.
+        versions: What it was made with.
+        device: The processor it ran on.
+        seconds: Wall time of training.
+        peak_memory: Bytes, the largest of all epochs.
+        epochs: How many epochs were trained.
+        loss: Of the first and the last epoch.
+        draws: How often each pair of augmentations was drawn over the whole run.
+        scores: By name, the untrained encoder's beside the trained one's.
+    """
+
+    config: dict[str, Any]
+    data: dict[str, Any]
+    versions: dict[str, str]
+    device: str
+    seconds: float
+    peak_memory: int
+    epochs: int
+    loss: tuple[float, float]
+    draws: list[list[int]]
+    scores: dict[str, Score]
+
+    def to_json(self) -> str:
+        """The record as one line."""
+        return json.dumps(asdict(self), allow_nan=False)
 
 
 def versions() -> dict[str, str]:

@@ -6,10 +6,11 @@ CPU generator makes a CUDA run draw what a CPU run draws; without one, the devic
 
 from __future__ import annotations
 
+import hashlib
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -29,9 +30,25 @@ def private_randomness() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def repeatable(device: torch.device, wanted: bool = True) -> Iterator[None]:
+    """Have a CUDA device use algorithms that repeat themselves; the CPU's do anyway."""
+    if not wanted or device.type != "cuda":
+        yield
+        return
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # or cuBLAS refuses to
+    before = torch.are_deterministic_algorithms_enabled()
+    torch.use_deterministic_algorithms(True)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before)
+
+
 def seed_from(*numbers: int) -> int:
     """One well-mixed seed from several numbers, such as a run's seed and an epoch."""
-    return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0] >> 1)
+    digest = hashlib.sha256(repr(numbers).encode()).digest()
+    return int.from_bytes(digest[:8], "big") >> 1
 
 
 def uniform(

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import math
-import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -17,7 +15,7 @@ from lg2ar.errors import NonFiniteLossError
 from lg2ar.graph import GraphBatch
 from lg2ar.model import LG2AR, StepOutput
 from lg2ar.records import EpochRecord
-from lg2ar.sampling import private_randomness, seed_from
+from lg2ar.sampling import private_randomness, repeatable, seed_from
 
 Batches = Callable[[int], Iterable[GraphBatch]]
 OnEpoch = Callable[[EpochRecord], None]
@@ -106,10 +104,7 @@ class Trainer:
                 at its last checkpoint, or where it started.
         """
         good = self.state()
-        with (
-            private_randomness(),
-            _deterministic(self.deterministic and self.device.type == "cuda"),
-        ):
+        with private_randomness(), repeatable(self.device, self.deterministic):
             while not self._done(epochs):
                 try:
                     record = self._run_epoch(batches)
@@ -285,18 +280,3 @@ def _peak_memory(device: torch.device) -> int:
 
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
-
-
-@contextmanager
-def _deterministic(wanted: bool) -> Iterator[None]:
-    """Have CUDA use algorithms that repeat themselves, and leave the setting as it was."""
-    if not wanted:
-        yield
-        return
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    before = torch.are_deterministic_algorithms_enabled()
-    torch.use_deterministic_algorithms(True)
-    try:
-        yield
-    finally:
-        torch.use_deterministic_algorithms(before)

@@ -4,42 +4,41 @@ from __future__ import annotations
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 
 from lg2ar.data.dataset import Dataset
 from lg2ar.graph import GraphBatch
 
-# Three ways to join six nodes by seven edges so that two nodes have three neighbours and four have
-# two: neither size nor degrees tell them apart, only how the nodes are arranged.
-MOTIFS = {
-    "two triangles and a bridge": [(0, 1), (1, 2), (2, 0), (2, 3), (3, 4), (4, 5), (5, 3)],
-    "two squares sharing an edge": [(0, 1), (1, 2), (2, 3), (3, 0), (2, 4), (4, 5), (5, 3)],
-    "pentagon sharing two edges": [(0, 1), (1, 2), (2, 3), (3, 4), (4, 0), (0, 5), (5, 2)],
-}
+# Four ways to colour a ring of six nodes with six colours. Each colour occurs once in all of them:
+# only which colours are neighbours tells them apart.
+RINGS = ((0, 1, 2, 3, 4, 5), (0, 2, 4, 1, 5, 3), (0, 3, 1, 4, 2, 5), (0, 4, 3, 5, 1, 2))
+COLOURS = 6
 
 
 def toy_graphs(num_graphs: int = 300, seed: int = 0) -> Dataset:
-    """Random trees with motifs planted in them; the label is which motif.
+    """Random trees with coloured rings planted in them; the label is how the rings are coloured.
 
-    Every graph is a random tree of 12 to 24 nodes with three copies of one motif of six nodes and
-    seven edges hung onto it. Sizes and degrees are drawn alike for all classes. There are no node
-    features: what there is to learn is the arrangement of the edges.
+    Every graph is a random tree of 12 to 24 nodes with two rings of six nodes hung onto it. A
+    node's features are its colour. Sizes, degrees and colours are drawn alike for all four classes,
+    so none of them says anything about the label: what there is to find is the motif, the order of
+    the colours around a ring.
 
     Args:
         num_graphs: How many graphs.
         seed: Fixes all of them.
     """
     rng = np.random.default_rng(seed)
-    motifs = [np.array(edges) for edges in MOTIFS.values()]
-    labels = rng.permutation(num_graphs) % len(motifs)
-    edges, sizes, offset = [], [], 0
+    labels = rng.permutation(num_graphs) % len(RINGS)
+    edges, colours, sizes, offset = [], [], [], 0
     for label in labels:
-        joined, size = _planted(rng, motifs[label], copies=3)
+        joined, coloured = _planted(rng, np.array(RINGS[label]), copies=2)
         edges.append(joined + offset)
-        sizes.append(size)
-        offset += size
+        colours.append(coloured)
+        sizes.append(len(coloured))
+        offset += len(coloured)
     pairs = torch.from_numpy(np.concatenate(edges)).T
     graph = GraphBatch(
-        x=torch.empty(offset, 0),
+        x=F.one_hot(torch.from_numpy(np.concatenate(colours)), COLOURS).float(),
         edge_index=torch.cat([pairs, pairs.flip(0)], dim=1),
         batch=torch.arange(num_graphs).repeat_interleave(torch.tensor(sizes)),
         num_graphs=num_graphs,
@@ -49,17 +48,21 @@ def toy_graphs(num_graphs: int = 300, seed: int = 0) -> Dataset:
     )
 
 
-def _planted(rng: np.random.Generator, motif: np.ndarray, copies: int) -> tuple[np.ndarray, int]:
-    """A random tree with copies of a motif, each hung by one edge onto a random tree node."""
-    size = int(rng.integers(12, 25))
-    parents = [int(rng.integers(0, child)) for child in range(1, size)]
-    edges = [np.array(list(zip(parents, range(1, size), strict=True)))]
-    tree, nodes = size, int(motif.max()) + 1
-    for _ in range(copies):
-        bridge = (int(rng.integers(0, tree)), size + int(rng.integers(0, nodes)))
-        edges += [motif + size, np.array([bridge])]
-        size += nodes
-    return np.concatenate(edges), size
+def _planted(
+    rng: np.random.Generator, ring: np.ndarray, copies: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Edges and colours of a random tree with coloured rings, each hung by one edge onto a node."""
+    tree = int(rng.integers(12, 25))
+    parents = [int(rng.integers(0, child)) for child in range(1, tree)]
+    edges = [np.array(list(zip(parents, range(1, tree), strict=True)))]
+    colours = [rng.permutation(np.arange(tree) % COLOURS)]
+    around = np.stack([np.arange(COLOURS), (np.arange(COLOURS) + 1) % COLOURS], axis=1)
+    for copy in range(copies):
+        first = tree + copy * COLOURS
+        bridge = (int(rng.integers(0, tree)), first + int(rng.integers(0, COLOURS)))
+        edges += [around + first, np.array([bridge])]
+        colours.append(ring)
+    return np.concatenate(edges), np.concatenate(colours)
 
 
 def toy_nodes(num_nodes: int = 800, seed: int = 0) -> Dataset:

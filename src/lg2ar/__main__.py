@@ -1,0 +1,5 @@
+"""``python -m lg2ar`` is the command line."""
+
+from lg2ar.cli import main
+
+main()

@@ -1,0 +1,65 @@
+"""Records as Markdown tables."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from lg2ar.errors import InputError
+
+
+def read_records(path: str | Path) -> list[dict[str, Any]]:
+    """Read a records file, one JSON object a line."""
+    try:
+        lines = Path(path).read_text(encoding="utf-8").splitlines()
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error}).") from None
+    records = []
+    for number, line in enumerate(lines, start=1):
+        try:
+            records.append(json.loads(line))
+        except ValueError as error:
+            raise InputError(f"{path}, line {number}: not a record ({error}).") from None
+    return records
+
+
+def variants_table(records: Iterable[Mapping[str, Any]], base: Mapping[str, Any]) -> str:
+    """Untrained beside trained, a row for each way in which runs differ from ``base``.
+
+    Mean and standard deviation are over seeds.
+
+    Args:
+        records: Runs of one data set under one protocol.
+        base: The settings that are not worth mentioning.
+    """
+    groups: dict[str, list[Mapping[str, Any]]] = {}
+    for record in records:
+        groups.setdefault(_difference(record["config"], base), []).append(record)
+    lines = [
+        "| setting | seeds | untrained | trained | difference |",
+        "|---|---|---|---|---|",
+    ]
+    for name, runs in groups.items():
+        before = [run["scores"]["untrained"]["mean"] for run in runs]
+        after = [run["scores"]["trained"]["mean"] for run in runs]
+        gain = [b - a for a, b in zip(before, after, strict=True)]
+        cells = " | ".join(_spread(values) for values in (before, after, gain))
+        lines.append(f"| {name} | {len(runs)} | {cells} |")
+    return "\n".join(lines)
+
+
+def _difference(config: Mapping[str, Any], base: Mapping[str, Any]) -> str:
+    changed = [
+        f"`{key} = {value}`"
+        for key, value in config.items()
+        if key != "seed" and value != base.get(key, value)
+    ]
+    return ", ".join(changed) or "as it is"
+
+
+def _spread(values: list[float]) -> str:
+    std = statistics.stdev(values) if len(values) > 1 else 0.0
+    return f"{statistics.mean(values):.1f} ± {std:.1f}"

@@ -1,0 +1,239 @@
+"""The command line: what it prints, writes, and answers to bad input."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from lg2ar import cli
+from lg2ar.data.arrays import write_arrays
+from lg2ar.data.toy import toy_graphs
+
+QUICK = ["--set", "hidden=8", "--set", "layers=2", "--set", "epochs=2", "--device", "cpu"]
+
+
+@pytest.fixture
+def lg2ar(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
+    return Command(monkeypatch, capsys)
+
+
+class Command:
+    """Runs the command line in this process."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+        self._monkeypatch, self._capsys = monkeypatch, capsys
+
+    def __call__(self, *arguments: str | Path) -> tuple[int, str, str]:
+        """Exit code, standard output and standard error."""
+        self._monkeypatch.setattr(sys, "argv", ["lg2ar", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        printed = self._capsys.readouterr()
+        return int(ended.value.code or 0), printed.out, printed.err
+
+
+def refused(result: tuple[int, str, str], *words: str) -> None:
+    """The command ended with 2 and one sentence with these words."""
+    code, _, error = result
+    assert code == 2
+    assert error.startswith("lg2ar: ")
+    assert error.count("\n") == 1
+    assert "Traceback" not in error
+    for word in words:
+        assert word in error
+
+
+def graphs(folder: Path, **arrays: np.ndarray) -> Path:
+    path = folder / "mine.npz"
+    good = {
+        "x": np.ones((6, 2), dtype=np.float32),
+        "edge_index": np.array([[0, 1, 2, 3], [1, 0, 3, 2]]),
+        "batch": np.array([0, 0, 1, 1, 2, 2]),
+    }
+    np.savez(path, **{**good, **arrays})  # type: ignore[arg-type]
+    return path
+
+
+@pytest.mark.parametrize(("source", "rows"), [("toy-graphs", 300), ("toy-nodes", 800)])
+def test_pretrain_then_embed(lg2ar: Command, tmp_path: Path, source: str, rows: int) -> None:
+    run, table = tmp_path / "run", tmp_path / "embeddings.parquet"
+    code, out, error = lg2ar("pretrain", source, "--out", run, "--seed", "3", *QUICK)
+    assert (code, error) == (0, "")
+    assert "2 epochs" in out
+    assert "Policy: identity" in out
+    assert json.loads((run / "run.json").read_text())["config"]["seed"] == 3
+    code, out, _ = lg2ar("embed", run, source, "--out", table, "--device", "cpu")
+    assert code == 0
+    assert f"{rows} embeddings" in out
+    read = pd.read_parquet(table)
+    assert len(read) == rows
+    assert list(read.columns[:3]) == ["id", "y", "e0"]
+    assert np.isfinite(read.to_numpy()).all()
+
+
+def test_the_same_command_gives_the_same_embeddings(lg2ar: Command, tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        lg2ar("pretrain", "toy-graphs", "--out", tmp_path / name, *QUICK)
+        lg2ar("embed", tmp_path / name, "toy-graphs", "--out", tmp_path / f"{name}.npz")
+    first, second = (np.load(tmp_path / f"{name}.npz")["embedding"] for name in ("a", "b"))
+    assert np.array_equal(first, second)
+
+
+def test_settings_come_from_file_then_flags(lg2ar: Command, tmp_path: Path) -> None:
+    config = tmp_path / "settings.toml"
+    config.write_text('policy = "deepset"\nhidden = 99\nepochs = 1\n')
+    code, _, error = lg2ar(
+        "pretrain", "toy-graphs", "--out", tmp_path / "run", "--config", config, *QUICK
+    )
+    assert (code, error) == (0, "")
+    held = json.loads((tmp_path / "run" / "run.json").read_text())["config"]
+    assert (held["policy"], held["hidden"], held["epochs"]) == ("deepset", 8, 2)
+
+
+def test_resume_goes_on(lg2ar: Command, tmp_path: Path) -> None:
+    lg2ar("pretrain", "toy-graphs", "--out", tmp_path, *QUICK)
+    longer = [*QUICK, "--set", "epochs=3"]
+    refused(lg2ar("pretrain", "toy-graphs", "--out", tmp_path, *longer), "already holds a run")
+    code, out, _ = lg2ar("pretrain", "toy-graphs", "--out", tmp_path, "--resume", *longer)
+    assert code == 0
+    assert "3 epochs" in out
+
+
+@pytest.mark.parametrize("ending", ["csv", "npz"])
+def test_embeddings_in_other_formats(lg2ar: Command, tmp_path: Path, ending: str) -> None:
+    lg2ar("pretrain", "toy-graphs", "--out", tmp_path / "run", *QUICK, "--set", "epochs=0")
+    path = tmp_path / "deep" / f"rows.{ending}"
+    code, _, _ = lg2ar("embed", tmp_path / "run", "toy-graphs", "--out", path)
+    assert code == 0
+    rows = len(pd.read_csv(path)) if ending == "csv" else len(np.load(path)["id"])
+    assert rows == 300
+
+
+def test_own_arrays_are_a_source(lg2ar: Command, tmp_path: Path) -> None:
+    path = graphs(tmp_path)
+    code, _, error = lg2ar("pretrain", path, "--out", tmp_path / "run", *QUICK)
+    assert (code, error) == (0, "")
+    code, out, _ = lg2ar("embed", tmp_path / "run", path, "--out", tmp_path / "e.csv")
+    assert "3 embeddings of width 16" in out
+    assert list(pd.read_csv(tmp_path / "e.csv").columns[:2]) == ["id", "e0"]
+
+
+NAN = np.full((6, 2), np.nan, dtype=np.float32)
+BAD_GRAPHS = [
+    ({"x": NAN}, "features of node 0"),
+    ({"x": np.array([["a"]] * 6)}, "x must hold numbers"),
+    ({"edge_index": np.array([[0.0], [1.0]])}, "edge_index must hold whole numbers"),
+    ({"edge_index": np.array([[0], [77]])}, "names node 77, outside 0 to 5"),
+    ({"batch": np.array([0, 0, 1, 1, 3, 3])}, "graph 2 has no nodes"),
+    ({"x": np.empty((0, 2)), "batch": np.empty(0, dtype=int)}, "holds no nodes"),
+]
+
+
+@pytest.mark.parametrize(("arrays", "words"), BAD_GRAPHS)
+def test_bad_graphs_are_refused_in_one_sentence(
+    lg2ar: Command, tmp_path: Path, arrays: dict[str, np.ndarray], words: str
+) -> None:
+    path = graphs(tmp_path, **arrays)
+    refused(lg2ar("pretrain", path, "--out", tmp_path / "run", *QUICK), str(path), words)
+    assert not (tmp_path / "run").exists()
+
+
+def test_features_of_another_width_are_refused(lg2ar: Command, tmp_path: Path) -> None:
+    lg2ar("pretrain", graphs(tmp_path), "--out", tmp_path / "run", *QUICK)
+    wide = graphs(tmp_path, x=np.ones((6, 5), dtype=np.float32))
+    result = lg2ar("embed", tmp_path / "run", wide, "--out", tmp_path / "e.csv")
+    refused(result, "mine has 5 node features where the model was trained on 2")
+    assert not (tmp_path / "e.csv").exists()
+
+
+def test_a_truncated_checkpoint_is_refused(lg2ar: Command, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    lg2ar("pretrain", "toy-graphs", "--out", run, *QUICK)
+    weights = next(run.glob("model-*.safetensors"))
+    weights.write_bytes(weights.read_bytes()[:-10])
+    result = lg2ar("embed", run, "toy-graphs", "--out", tmp_path / "e.csv")
+    refused(result, weights.name, "damaged or truncated")
+    training = next(run.glob("training-*.safetensors"))
+    training.write_bytes(b"")
+    result = lg2ar("pretrain", "toy-graphs", "--out", run, "--resume", *QUICK)
+    refused(result, training.name, "damaged or truncated")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["pretrain", "toy-graph", "--out", "run"], "did you mean 'toy-graphs'?"),
+        (["pretrain", "none.npz", "--out", "run"], "none.npz: there is no such file"),
+        (["pretrain", "toy-graphs", "--out", "run", "--set", "hiden=3"], "did you mean 'hidden'?"),
+        (["pretrain", "toy-graphs", "--out", "run", "--set", "ratio=2"], "ratio = 2 must be"),
+        (["pretrain", "toy-graphs", "--out", "run", "--set", "ratio"], "form key=value"),
+        (["pretrain", "toy-graphs", "--out", "run", "--config", "no.toml"], "no such config"),
+        (["pretrain", "toy-graphs", "--out", "run", "--device", "abacus"], "auto, cpu or cuda"),
+        (["embed", "nowhere", "toy-graphs", "--out", "e.csv"], "there is no run here"),
+        (["embed", "nowhere", "toy-graphs", "--out", "e.docx"], "written as .parquet, .csv, .npz"),
+    ],
+)
+def test_wrong_words_are_refused_in_one_sentence(
+    lg2ar: Command,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: list[str],
+    words: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    refused(lg2ar(*arguments), words)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_loss_that_breaks_down_ends_with_2_and_a_kept_state(
+    lg2ar: Command, tmp_path: Path
+) -> None:
+    huge = graphs(tmp_path, x=np.full((6, 2), 3e38, dtype=np.float32))
+    result = lg2ar("pretrain", huge, "--out", tmp_path / "run", *QUICK, "--set", "norm=false")
+    refused(result, "loss became", "learning_rate", "The state of epoch 0 is kept")
+    code, _, _ = lg2ar("embed", tmp_path / "run", "toy-graphs", "--out", tmp_path / "e.csv")
+    assert code == 2  # the kept model reads two features; it is there and says so
+
+
+def test_an_output_that_cannot_be_written_is_named(lg2ar: Command, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    result = lg2ar("pretrain", "toy-graphs", "--out", tmp_path / "file" / "run", *QUICK)
+    refused(result, "cannot be written")
+
+
+def test_an_interrupt_says_how_to_go_on(
+    lg2ar: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from lg2ar.training import Trainer
+
+    def interrupted(self: Trainer, batch: object) -> object:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Trainer, "step", interrupted)
+    code, _, error = lg2ar("pretrain", "toy-graphs", "--out", tmp_path / "run", *QUICK)
+    assert code == 130
+    assert "--resume goes on" in error
+
+
+def test_the_installed_command_answers(tmp_path: Path) -> None:
+    write_arrays(tmp_path / "few.npz", toy_graphs(num_graphs=6))
+    command = [sys.executable, "-m", "lg2ar"]
+    helped = subprocess.run([*command, "--help"], capture_output=True, text=True, check=True)
+    assert "pretrain" in helped.stdout
+    version = subprocess.run([*command, "version"], capture_output=True, text=True, check=True)
+    assert "torch" in json.loads(version.stdout)
+    broken = subprocess.run(
+        [*command, "pretrain", "nothing", "--out", str(tmp_path / "run")],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert broken.returncode == 2
+    assert broken.stderr.startswith("lg2ar: 'nothing' is neither")
+    assert broken.stderr.count("\n") == 1
