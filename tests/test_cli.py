@@ -156,10 +156,12 @@ def test_a_truncated_checkpoint_is_refused(lg2ar: Command, tmp_path: Path) -> No
     run = tmp_path / "run"
     lg2ar("pretrain", "toy-graphs", "--out", run, *QUICK)
     weights = next(run.glob("model-*.safetensors"))
-    weights.write_bytes(weights.read_bytes()[:-10])
+    whole = weights.read_bytes()
+    weights.write_bytes(whole[:-10])
     result = lg2ar("embed", run, "toy-graphs", "--out", tmp_path / "e.csv")
     refused(result, weights.name, "damaged or truncated")
     training = next(run.glob("training-*.safetensors"))
+    weights.write_bytes(whole)
     training.write_bytes(b"")
     result = lg2ar("pretrain", "toy-graphs", "--out", run, "--resume", *QUICK)
     refused(result, training.name, "damaged or truncated")

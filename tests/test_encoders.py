@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Literal
 
 import pytest
@@ -15,15 +14,6 @@ from lg2ar.graph import GraphBatch
 from reference import SHAPES, assert_agree, make_graph, matrix, members, shaken
 
 ReadOut = Literal["sum", "mean"]
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _one_thread() -> Iterator[None]:
-    """Tiny tensors gain nothing from threads, and lose much where others use the cores."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def make(

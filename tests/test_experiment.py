@@ -164,13 +164,13 @@ def test_unseen_pyg_graphs_are_embedded_like_the_others() -> None:
     dataset = small()
     run = lg2ar.pretrain(dataset, SMALL, device="cpu")
     graphs = dataset.graph.to_pyg().to_data_list()
-    bare = [Data(edge_index=item.edge_index, num_nodes=item.num_nodes) for item in graphs[:3]]
-    torch.testing.assert_close(run.embed(bare), run.embed(dataset)[:3], rtol=1e-5, atol=1e-5)
+    plain = [Data(x=item.x, edge_index=item.edge_index) for item in graphs[:3]]
+    torch.testing.assert_close(run.embed(plain), run.embed(dataset)[:3], rtol=1e-5, atol=1e-5)
 
 
 def test_one_graph_is_one_embedding_at_graph_level() -> None:
     run = lg2ar.pretrain(small(), SMALL, device="cpu")
-    graph = Data(edge_index=torch.tensor([[0, 1], [1, 0]]), num_nodes=2)
+    graph = Data(x=torch.ones(2, 6), edge_index=torch.tensor([[0, 1], [1, 0]]))
     assert run.embed(graph).shape[0] == 1
     assert run.embed([graph]).shape[0] == 1
 

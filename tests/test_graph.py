@@ -411,3 +411,33 @@ def test_checking_changes_nothing(graph: GraphBatch) -> None:
     graph.validate()
     assert edges_per_graph(graph) == before[0]
     assert torch.equal(graph.x, before[1])
+
+
+def test_graphs_that_differ_in_their_fields_are_refused() -> None:
+    edge_index = torch.tensor([[0], [1]])
+    plain = Data(x=torch.ones(2, 3), edge_index=edge_index)
+    weighted = Data(x=torch.ones(2, 3), edge_index=edge_index, edge_weight=torch.ones(1))
+    wide = Data(x=torch.ones(2, 4), edge_index=edge_index)
+    bare = Data(edge_index=edge_index, num_nodes=2)
+    for first, second, words in [
+        (plain, weighted, "graph 1 has edge weights: one per edge, graph 0 has none"),
+        (weighted, plain, "graph 1 has edge weights: none, graph 0 has one per edge"),
+        (plain, wide, "graph 1 has node features: 4, graph 0 has 3"),
+        (plain, bare, "graph 1 has node features: 0, graph 0 has 3"),
+    ]:
+        with pytest.raises(InputError, match=words):
+            GraphBatch.from_data_list([first, second])
+
+
+def test_fields_that_are_not_read_do_not_get_in_the_way() -> None:
+    edge_index = torch.tensor([[0], [1]])
+    odd = Data(x=torch.ones(2, 1), edge_index=edge_index, smiles="CC", extra=torch.ones(7))
+    plain = Data(x=torch.ones(2, 1), edge_index=edge_index)
+    assert GraphBatch.from_data_list([odd, plain]).num_graphs == 2
+
+
+def test_a_plain_data_with_a_batch_vector_is_many_graphs() -> None:
+    data = Data(
+        x=torch.ones(4, 1), edge_index=torch.tensor([[0], [1]]), batch=torch.tensor([0, 0, 1, 1])
+    )
+    assert GraphBatch.from_pyg(data).num_graphs == 2

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import combinations, permutations
 
@@ -81,15 +81,6 @@ every_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 fewer = settings(max_examples=30)  # of each of many cases
 every_head = pytest.mark.parametrize("case", PLAIN, ids=lambda case: case.name)
 every_weighting = pytest.mark.parametrize("weighting", WEIGHTINGS)
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _one_thread() -> Iterator[None]:
-    """Tensors this small are not worth waking a second thread for."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def made(case: Case, graph: GraphBatch, seed: int = 0) -> Head:

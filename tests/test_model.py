@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import combinations
 from typing import Any
 
@@ -30,15 +30,6 @@ POLICIES = ("gru", "deepset", "random")
 every_contrast = pytest.mark.parametrize("contrast", CONTRASTS)
 every_discriminator = pytest.mark.parametrize("discriminator", DISCRIMINATORS)
 every_bound = pytest.mark.parametrize("bound", BOUNDS)
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _one_thread() -> Iterator[None]:
-    """Tensors this small are not worth waking a second thread for."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def shapes(numbers: Iterable[int]) -> GraphBatch:

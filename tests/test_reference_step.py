@@ -6,7 +6,6 @@ each head.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -45,15 +44,6 @@ from reference import (
 
 HIDDEN = 3
 TOLERANCE = 1e-9
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _one_thread() -> Iterator[None]:
-    """Tiny tensors gain nothing from threads, and lose much where others use the cores."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def make_model(seed: int = 0, **settings: Any) -> LG2AR:

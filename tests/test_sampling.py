@@ -393,3 +393,9 @@ def test_a_cpu_generator_draws_the_same_on_every_device(name: str, device: torch
     draw = SAMPLERS[name](graph.to(device), seeded(3))
     assert draw.device.type == device.type
     torch.testing.assert_close(draw.cpu(), expected, rtol=1e-12, atol=1e-12)
+
+
+def test_rounding_adds_no_node() -> None:
+    nothing = torch.empty(2, 0, dtype=torch.long)
+    graph = GraphBatch(torch.ones(100, 1), nothing, torch.zeros(100, dtype=torch.long), 1)
+    assert int(gumbel_top_k(torch.zeros(100), graph, 0.55).sum()) == 55

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import json
+import math
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -228,8 +229,8 @@ def parse_setting(text: str) -> tuple[str, Any]:
         return key, value
 
 
-def _nearest(word: str, known: Any) -> str:
-    close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.4)
+def _nearest(word: object, known: Any) -> str:
+    close = difflib.get_close_matches(str(word), list(known), n=1, cutoff=0.4)
     return f"; did you mean '{close[0]}'?" if close else f"; known are {', '.join(known)}"
 
 
@@ -271,7 +272,7 @@ def _number(item: dataclasses.Field[Any], value: Any) -> float:
     low, high, open_low = item.metadata["range"]
     span = f"{'above' if open_low else 'from'} {low:g} {'and up to' if open_low else 'to'} {high:g}"
     whole = isinstance(item.default, int)
-    if isinstance(value, bool) or not isinstance(value, int | float) or value != value:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         raise InputError(f"{item.name} = {value!r} must be a number {span}.")
     if whole and value != int(value):
         raise InputError(f"{item.name} = {value!r} must be a whole number {span}.")

@@ -126,16 +126,16 @@ class GraphBatch:
         num_nodes = data.num_nodes
         if num_nodes is None:
             raise InputError(f"{name} does not say how many nodes it has; set num_nodes or x.")
-        edge_index = data.edge_index
+        x, edge_index, batch = data.x, data.edge_index, getattr(data, "batch", None)
+        device = next((value.device for value in (x, edge_index) if value is not None), None)
         if edge_index is None:
-            edge_index = torch.empty(2, 0, dtype=torch.long)
-        x = data.x
+            edge_index = torch.empty(2, 0, dtype=torch.long, device=device)
         if x is None:
-            x = torch.ones(num_nodes, 1, device=edge_index.device)
-        batch = getattr(data, "batch", None)
-        num_graphs = int(getattr(data, "num_graphs", 1)) if batch is not None else 1
+            x = torch.ones(num_nodes, 1, device=device)
         if batch is None:
-            batch = torch.zeros(num_nodes, dtype=torch.long, device=x.device)
+            batch = torch.zeros(num_nodes, dtype=torch.long, device=device)
+        counted = int(batch.max()) + 1 if batch.numel() else 0
+        num_graphs = int(getattr(data, "num_graphs", counted))  # a plain Data does not tell
         graph = cls(
             x=x.unsqueeze(-1) if x.dim() == 1 else x,
             edge_index=edge_index,
@@ -148,11 +148,7 @@ class GraphBatch:
     @classmethod
     def from_data_list(cls, graphs: Sequence[Data], name: str = "the batch") -> GraphBatch:
         """Read a list of PyG graphs; PyG's own collation puts them side by side."""
-        from torch_geometric.data import Batch
-
-        if not graphs:
-            raise InputError(f"{name} holds no graphs; give at least one.")
-        return cls.from_pyg(Batch.from_data_list(list(graphs)), name)
+        return cls.from_pyg(collate(graphs, name), name)
 
     def to_pyg(self) -> Batch:
         """The same graphs as a PyG ``Batch``, which ``to_data_list`` takes apart again."""
@@ -191,6 +187,41 @@ class Encoding:
 
     nodes: Tensor
     graphs: Tensor
+
+
+def collate(graphs: Sequence[Data], name: str = "the batch") -> Batch:
+    """Put PyG graphs side by side, once it is clear that they have the same fields.
+
+    PyG itself goes by the first graph: what only a later one has would be lost without a word.
+    """
+    from torch_geometric.data import Batch
+
+    graphs = list(graphs)
+    if not graphs:
+        raise InputError(f"{name} holds no graphs; give at least one.")
+    first = _fields(graphs[0])
+    for place, graph in enumerate(graphs):
+        for what, value in _fields(graph).items():
+            if value != first[what]:
+                raise InputError(
+                    f"{name}: graph {place} has {what}: {value}, graph 0 has {first[what]}; "
+                    "make them alike."
+                )
+    read = ("x", "edge_index", "edge_weight", "y", "num_nodes")
+    unread = {key for graph in graphs for key in graph.keys() if key not in read}  # noqa: SIM118
+    return Batch.from_data_list(graphs, exclude_keys=sorted(unread))
+
+
+def _fields(graph: Data) -> dict[str, str]:
+    """What must be the same in all graphs of a list."""
+    x = graph.x
+    width = 0 if x is None else 1 if x.dim() == 1 else x.size(1)
+    return {
+        "node features": str(width),
+        "edges": "none" if graph.edge_index is None else "some or an empty list",
+        "edge weights": "none" if graph.get("edge_weight") is None else "one per edge",
+        "labels": "none" if graph.get("y") is None else "some",
+    }
 
 
 def _check_types(graph: GraphBatch, name: str) -> None:
@@ -238,10 +269,12 @@ def _check_structure(graph: GraphBatch, name: str) -> None:
         return
     low, high = int(edge_index.min()), int(edge_index.max())
     if low < 0 or high >= graph.num_nodes:
-        bad = ((edge_index < 0) | (edge_index >= graph.num_nodes)).any(0).nonzero()
+        outside = (edge_index < 0) | (edge_index >= graph.num_nodes)
+        edge = int(outside.any(0).nonzero()[0])
+        node = int(edge_index[outside[:, edge], edge][0])
         raise InputError(
-            f"{name}: edge {int(bad[0])} names node {low if low < 0 else high}, "
-            f"outside 0 to {graph.num_nodes - 1}; correct edge_index."
+            f"{name}: edge {edge} names node {node}, outside 0 to {graph.num_nodes - 1}; "
+            "correct edge_index."
         )
     crossing = (batch[edge_index[0]] != batch[edge_index[1]]).nonzero()
     if crossing.numel():

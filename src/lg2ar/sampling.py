@@ -87,7 +87,8 @@ def gumbel_top_k(
         True at the drawn nodes, shape ``[N]``.
     """
     keys = logits.detach() + gumbel_noise(logits, generator)
-    wanted = (ratio * graph.sizes.double()).ceil().long()  # at least 1: no graph is empty
+    # Rounding must not add a node: 0.55 * 100 is 55.000000000000007 in floats, and 55 is meant.
+    wanted = (ratio * graph.sizes.double() - 1e-9).ceil().long().clamp(min=1)
     return segment_rank(keys, graph) < wanted[graph.batch]
 
 
@@ -129,7 +130,7 @@ def relaxed_bernoulli(
 
 def straight_through(hard: Tensor, soft: Tensor) -> Tensor:
     """The value of ``hard`` with the gradient of ``soft``."""
-    return hard.detach() + soft - soft.detach()
+    return hard.detach() + (soft - soft.detach())  # in this order the value is exactly hard's
 
 
 def negative_edges(

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from lg2ar.config import Level
 from lg2ar.errors import InputError
-from lg2ar.graph import GraphBatch
+from lg2ar.graph import GraphBatch, collate
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
@@ -58,15 +58,12 @@ class Dataset:
 
         Labels are read from ``y`` where every graph (or node) has one.
         """
-        from torch_geometric.data import Batch
         from torch_geometric.data import Data as PyGData
 
         graphs = [data] if isinstance(data, PyGData) else list(data)
-        if not graphs:
-            raise InputError(f"{name} holds no graphs; give at least one.")
         if level == "node" and len(graphs) != 1:
             raise InputError(f"{name} holds {len(graphs)} graphs; node level takes one large one.")
-        batch = Batch.from_data_list(graphs)
+        batch = collate(graphs, name)
         if batch.x is None:
             batch.x = torch.empty(batch.num_nodes, 0)
         graph = GraphBatch.from_pyg(batch, name)
