@@ -620,3 +620,18 @@ def test_cpu_and_cuda_take_the_same_step(contrast: str, policy: str, negatives: 
                 if gradient is not None and expected is not None:
                     error = float((gradient.cpu() - expected).norm())
                     assert error <= 1e-4 + 1e-3 * float(expected.norm()), name
+
+
+def test_the_encoders_start_alike_whatever_the_policy_and_the_heads() -> None:
+    first = build(Config.make(hidden=8, seed=5), 3)
+    second = build(Config.make(hidden=8, seed=5, policy="random", heads=["sub-graph"]), 3)
+    for name in ("base_encoder", "augmentation_encoder"):
+        ours, theirs = (getattr(model, name).state_dict() for model in (first, second))
+        assert all(torch.equal(ours[key], theirs[key]) for key in ours)
+    place = first.heads[Config.make().heads.index("sub-graph")].state_dict()
+    assert all(torch.equal(place[key], v) for key, v in second.heads[0].state_dict().items())
+    other = build(Config.make(hidden=8, seed=6), 3)
+    weight = "network.convs.0.mlp.first.weight"
+    assert not torch.equal(
+        first.base_encoder.state_dict()[weight], other.base_encoder.state_dict()[weight]
+    )

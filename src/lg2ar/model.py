@@ -26,7 +26,7 @@ from lg2ar.heads import (
 from lg2ar.layers import initialise
 from lg2ar.mutual_information import BOUNDS, Bound, jensen_shannon
 from lg2ar.policy import POLICIES, Draw, Policy
-from lg2ar.sampling import private_randomness, shuffle_features
+from lg2ar.sampling import private_randomness, seed_from, shuffle_features
 
 Contrast = Literal["local-global", "global-global"]
 Negatives = Literal["graphs", "shuffled"]
@@ -159,14 +159,25 @@ class LG2AR(nn.Module):
 def build(config: Config, num_features: int) -> LG2AR:
     """Make the model that a config describes, initialised by its seed.
 
+    Every part has a seed of its own: two configs that differ in the policy or the heads start from
+    the same encoders, so that runs can be compared in pairs.
+
     Args:
         config: The settings.
         num_features: Width of the node features, ``d_x``.
     """
     with private_randomness():
-        torch.manual_seed(config.seed)
         model = _assemble(config, num_features)
-        initialise(model)
+        parts: dict[str, nn.Module] = {
+            "base encoder": model.base_encoder,
+            "augmentation encoder": model.augmentation_encoder,
+            "policy": model.policy,
+            "discriminator": model.discriminator,
+            **dict(zip(config.heads, model.heads, strict=True)),
+        }
+        for name, part in parts.items():
+            torch.manual_seed(seed_from(config.seed, name))
+            initialise(part)
     return model
 
 

@@ -45,9 +45,9 @@ def repeatable(device: torch.device, wanted: bool = True) -> Iterator[None]:
         torch.use_deterministic_algorithms(before)
 
 
-def seed_from(*numbers: int) -> int:
-    """One well-mixed seed from several numbers, such as a run's seed and an epoch."""
-    digest = hashlib.sha256(repr(numbers).encode()).digest()
+def seed_from(*parts: int | str) -> int:
+    """One well-mixed seed from several parts, such as a run's seed and an epoch."""
+    digest = hashlib.sha256(repr(parts).encode()).digest()
     return int.from_bytes(digest[:8], "big") >> 1
 
 
