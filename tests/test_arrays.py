@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +82,11 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"x": None, "batch": None}, "neither 'x' nor 'batch'"),
     ({"y": np.array([0, 1, 2])}, r"y has shape \[3\], expected \[2\]"),
     ({"edge_weight": np.array([1.0, np.inf, 1, 1])}, "weight of edge 1 is not finite"),
+    ({"edge_weight": np.array(["a"] * 4)}, "edge_weight must hold numbers"),
+    ({"x": np.full((4, 2), 1e300)}, "are not all finite"),
+    ({"batch": np.array([0, 0, 1, 10**15])}, "graph 2 has no nodes"),
+    ({"batch": np.array([0, 0, 1, 2**63 - 1])}, "graph 2 has no nodes"),
+    ({"y": np.array(["a", "b"])}, "y must hold numbers"),
     ({"edge_weight": np.ones(3)}, "edge_weight must hold one floating-point number per edge"),
 ]
 
@@ -141,3 +147,32 @@ def test_an_empty_list_and_many_graphs_at_node_level_are_refused() -> None:
 def test_different_data_has_a_different_fingerprint() -> None:
     assert toy_graphs(seed=0).fingerprint() == toy_graphs(seed=0).fingerprint()
     assert toy_graphs(seed=0).fingerprint() != toy_graphs(seed=1).fingerprint()
+
+
+def test_damage_anywhere_in_an_archive_is_one_sentence(tmp_path: Path) -> None:
+    write_arrays(tmp_path / "good.npz", toy_graphs(num_graphs=5))
+    content = (tmp_path / "good.npz").read_bytes()
+    rng = np.random.default_rng(0)
+    path, whole = tmp_path / "damaged.npz", 0
+    for _ in range(300):
+        damaged = bytearray(content)
+        for place in rng.integers(0, len(content), size=3):
+            damaged[place] ^= int(rng.integers(1, 256))
+        path.write_bytes(damaged)
+        with contextlib.suppress(InputError):  # and nothing else
+            read_arrays(path)
+            whole += 1
+    assert whole < 100
+
+
+def test_a_single_array_is_no_archive(tmp_path: Path) -> None:
+    with open(tmp_path / "one.npz", "wb") as file:
+        np.save(file, np.ones(3))
+    with pytest.raises(InputError, match="not a readable"):
+        read_arrays(tmp_path / "one.npz")
+
+
+def test_labels_may_be_numbers_of_any_kind(tmp_path: Path) -> None:
+    dataset = read_arrays(write(tmp_path, y=np.array([0.5, 1.5])))
+    assert dataset.y is not None
+    assert dataset.y.tolist() == [0.5, 1.5]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,10 @@ def state(epochs: int = 2) -> Checkpoint:
     )
 
 
+def model_file(folder: Path) -> Path:
+    return next(folder.glob("model-*.safetensors"))
+
+
 def test_what_is_written_is_read_back(tmp_path: Path) -> None:
     checkpoint.write(tmp_path / "run", state())
     held = checkpoint.read(tmp_path / "run", with_training=True)
@@ -64,15 +69,26 @@ def test_training_state_is_read_only_when_asked_for(tmp_path: Path) -> None:
 def test_a_new_state_replaces_the_old_files(tmp_path: Path) -> None:
     checkpoint.write(tmp_path, state(2))
     checkpoint.write(tmp_path, state(5))
-    names = sorted(path.name for path in tmp_path.iterdir())
-    assert names == ["model-000005.safetensors", "run.json", "training-000005.safetensors"]
+    assert len(list(tmp_path.iterdir())) == 3
+    assert torch.equal(checkpoint.read(tmp_path).model["weight"], torch.full((2, 3), 5.0))
+
+
+def test_files_of_others_are_left_alone(tmp_path: Path) -> None:
+    others = [tmp_path / "model-00001-of-00002.safetensors", tmp_path / "training-data.safetensors"]
+    for path in others:
+        path.write_bytes(b"not ours")
+    checkpoint.write(tmp_path, state(2))
+    checkpoint.write(tmp_path, state(5))
+    assert all(path.read_bytes() == b"not ours" for path in others)
 
 
 @pytest.mark.parametrize("survivors", [0, 1, 2])
+@pytest.mark.parametrize("epochs", [2, 5])
 def test_a_death_between_two_files_leaves_the_old_state(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, survivors: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, survivors: int, epochs: int
 ) -> None:
     checkpoint.write(tmp_path, state(2))
+    new = replace(state(epochs), model={"weight": torch.full((2, 3), -1.0)})
     real, done = os.replace, 0
 
     def dying(source: Any, target: Any) -> None:
@@ -84,7 +100,7 @@ def test_a_death_between_two_files_leaves_the_old_state(
 
     monkeypatch.setattr(os, "replace", dying)
     with pytest.raises(KeyboardInterrupt):
-        checkpoint.write(tmp_path, state(5))
+        checkpoint.write(tmp_path, new)
     monkeypatch.undo()
     held = checkpoint.read(tmp_path, with_training=True)
     assert len(held.progress["history"]) == 2
@@ -101,16 +117,16 @@ def test_a_missing_run_says_so(tmp_path: Path) -> None:
 @pytest.mark.parametrize("keep", [0.0, 0.5, 0.99])
 def test_a_truncated_weight_file_is_named(tmp_path: Path, keep: float) -> None:
     checkpoint.write(tmp_path, state())
-    path = tmp_path / "model-000002.safetensors"
+    path = model_file(tmp_path)
     content = path.read_bytes()
     path.write_bytes(content[: int(len(content) * keep)])
-    with pytest.raises(InputError, match=r"model-000002.safetensors: damaged or truncated"):
+    with pytest.raises(InputError, match=r"model-\w+\.safetensors: damaged or truncated"):
         checkpoint.read(tmp_path)
 
 
 def test_one_flipped_bit_is_noticed(tmp_path: Path) -> None:
     checkpoint.write(tmp_path, state())
-    path = tmp_path / "model-000002.safetensors"
+    path = model_file(tmp_path)
     content = bytearray(path.read_bytes())
     content[-1] ^= 1
     path.write_bytes(content)
@@ -120,8 +136,8 @@ def test_one_flipped_bit_is_noticed(tmp_path: Path) -> None:
 
 def test_a_missing_weight_file_is_named(tmp_path: Path) -> None:
     checkpoint.write(tmp_path, state())
-    (tmp_path / "model-000002.safetensors").unlink()
-    with pytest.raises(InputError, match=r"model-000002\.safetensors: missing"):
+    model_file(tmp_path).unlink()
+    with pytest.raises(InputError, match=r"model-\w+\.safetensors: missing"):
         checkpoint.read(tmp_path)
 
 
@@ -137,7 +153,7 @@ def test_a_weight_file_outside_the_run_is_refused(tmp_path: Path) -> None:
     checkpoint.write(tmp_path, state())
     path = tmp_path / "run.json"
     head = json.loads(path.read_text())
-    head["files"]["model"]["name"] = "../model-000002.safetensors"
+    head["files"]["model"]["name"] = f"../{model_file(tmp_path).name}"
     path.write_text(json.dumps(head))
     with pytest.raises(InputError, match="outside the run"):
         checkpoint.read(tmp_path)
@@ -145,7 +161,7 @@ def test_a_weight_file_outside_the_run_is_refused(tmp_path: Path) -> None:
 
 def test_a_pickle_in_place_of_weights_is_not_opened(tmp_path: Path) -> None:
     checkpoint.write(tmp_path, state())
-    torch.save({"weight": torch.zeros(2)}, tmp_path / "model-000002.safetensors")
+    torch.save({"weight": torch.zeros(2)}, model_file(tmp_path))
     with pytest.raises(InputError, match="damaged"):
         checkpoint.read(tmp_path)
 

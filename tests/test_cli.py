@@ -177,6 +177,13 @@ def test_a_truncated_checkpoint_is_refused(lg2ar: Command, tmp_path: Path) -> No
         (["pretrain", "toy-graphs", "--out", "run", "--set", "ratio"], "form key=value"),
         (["pretrain", "toy-graphs", "--out", "run", "--config", "no.toml"], "no such config"),
         (["pretrain", "toy-graphs", "--out", "run", "--device", "abacus"], "auto, cpu or cuda"),
+        (["pretrain", "toy-graphs", "--out", "run", "--device", "cuda:x"], "auto, cpu or cuda"),
+        (["pretrain", "toy-graphs", "--out", "run", "--set", "seed=" + "9" * 400], "seed = 999"),
+        (["pretrain", "toy-graphs", "--out", "run", "--set", "seed=" + "9" * 5000], "seed = '999"),
+        (["pretrain", "toy-graphs", "--out", "run", "--set", "hidden=3\nepochs=1"], "one line"),
+        (["pretrain", "toy-graphs", "--out", "run", "--seed", "x"], "Invalid value for '--seed'"),
+        (["pretrain", "toy-graphs"], "Missing option '--out'"),
+        (["frobnicate"], "No such command 'frobnicate'"),
         (["embed", "nowhere", "toy-graphs", "--out", "e.csv"], "there is no run here"),
         (["embed", "nowhere", "toy-graphs", "--out", "e.docx"], "written as .parquet, .csv, .npz"),
     ],
@@ -198,7 +205,7 @@ def test_a_loss_that_breaks_down_ends_with_2_and_a_kept_state(
 ) -> None:
     huge = graphs(tmp_path, x=np.full((6, 2), 3e38, dtype=np.float32))
     result = lg2ar("pretrain", huge, "--out", tmp_path / "run", *QUICK, "--set", "norm=false")
-    refused(result, "loss became", "learning_rate", "The state of epoch 0 is kept")
+    refused(result, "became", "learning_rate", "The state of epoch 0 is kept")
     code, _, _ = lg2ar("embed", tmp_path / "run", "toy-graphs", "--out", tmp_path / "e.csv")
     assert code == 2  # the kept model reads two features; it is there and says so
 
@@ -239,3 +246,41 @@ def test_the_installed_command_answers(tmp_path: Path) -> None:
     assert broken.returncode == 2
     assert broken.stderr.startswith("lg2ar: 'nothing' is neither")
     assert broken.stderr.count("\n") == 1
+
+
+def test_the_demonstration_replaces_itself_and_nothing_else(lg2ar: Command, tmp_path: Path) -> None:
+    mine = tmp_path / "thesis.tex"
+    mine.write_text("years of work")
+    quick = ["--out", str(tmp_path), *QUICK]
+    assert lg2ar("demo", *quick)[0] == 0
+    assert lg2ar("demo", *quick)[0] == 0
+    refused(lg2ar("demo", *quick, "--set", "hiden=3"), "did you mean 'hidden'?")
+    assert mine.read_text() == "years of work"
+    assert len(list(tmp_path.glob("*.safetensors"))) == 2
+    other = tmp_path / "real"
+    lg2ar("pretrain", "toy-graphs", "--out", other, *QUICK)
+    refused(lg2ar("demo", "--out", other, *QUICK), "not a demonstration")
+
+
+def test_the_source_is_not_overwritten(lg2ar: Command, tmp_path: Path) -> None:
+    path = graphs(tmp_path)
+    before = path.read_bytes()
+    lg2ar("pretrain", path, "--out", tmp_path / "run", *QUICK)
+    refused(lg2ar("embed", tmp_path / "run", path, "--out", path), "is the source itself")
+    assert path.read_bytes() == before
+
+
+def test_one_graph_is_embedded_at_the_level_of_the_run(lg2ar: Command, tmp_path: Path) -> None:
+    lg2ar("pretrain", graphs(tmp_path), "--out", tmp_path / "run", *QUICK)
+    single = graphs(tmp_path, batch=np.zeros(6, dtype=int), y=np.arange(6))
+    code, out, _ = lg2ar("embed", tmp_path / "run", single, "--out", tmp_path / "e.csv")
+    assert code == 0
+    assert "1 embeddings" in out
+    assert "y" not in pd.read_csv(tmp_path / "e.csv").columns
+
+
+def test_without_words_there_is_help(lg2ar: Command) -> None:
+    code, out, _ = lg2ar()
+    assert code == 2
+    assert "pretrain" in out
+    assert lg2ar("--help")[0] == 0

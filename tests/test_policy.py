@@ -174,3 +174,11 @@ def test_a_cpu_generator_draws_the_same_on_every_device(name: str, device: torch
     torch.testing.assert_close(
         there[0].probabilities.cpu(), here[0].probabilities, rtol=1e-9, atol=1e-9
     )
+
+
+def test_equal_norms_do_not_let_the_order_through() -> None:
+    torch.manual_seed(0)
+    policy = GRUPolicy(2, 3).double()
+    graphs = torch.tensor([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]], dtype=torch.float64)
+    for order in ([1, 0, 2], [2, 1, 0], [0, 2, 1]):
+        assert torch.equal(policy.logits(graphs), policy.logits(graphs[order]))

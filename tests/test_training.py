@@ -85,9 +85,10 @@ def test_the_coin_steps_one_encoder_and_policy_and_drawn_heads_always() -> None:
             assert changed(model.base_encoder, base) is step_base
             assert changed(model.augmentation_encoder, augmentation) is not step_base
             assert changed(model.policy, policy)
-            # Stepped is not computed: gradients flow through both encoders.
-            for encoder in (model.base_encoder, model.augmentation_encoder):
-                assert all(p.grad is not None for p in encoder.network.parameters())
+            stepped = model.base_encoder if step_base else model.augmentation_encoder
+            resting = model.augmentation_encoder if step_base else model.base_encoder
+            assert all(p.grad is not None for p in stepped.network.parameters())
+            assert all(p.grad is None and p.requires_grad for p in resting.parameters())
             drawn = {output.draw.i, output.draw.j}
             for place, head in enumerate(model.heads):
                 has_gradient = [p.grad is not None for p in head.parameters()]
@@ -197,7 +198,7 @@ def test_without_patience_the_last_weights_are_the_result() -> None:
 def test_a_broken_loss_stops_the_run_and_keeps_the_last_good_state() -> None:
     trainer, batches = make()
     good, _ = make()
-    good.fit(batches, 4)
+    good.fit(batches, 5)
 
     def breaking(seed: int) -> Any:
         for batch in batches(seed):
@@ -205,10 +206,10 @@ def test_a_broken_loss_stops_the_run_and_keeps_the_last_good_state() -> None:
             yield batch.replace(x=broken)
 
     with pytest.raises(
-        NonFiniteLossError, match=r"epoch 6, step 1.*learning_rate.*epoch 4 is kept"
+        NonFiniteLossError, match=r"epoch 6, step 1.*learning_rate.*epoch 5 is kept"
     ):
         trainer.fit(breaking, 10, checkpoint_every=4)
-    assert trainer.epoch == 4
+    assert trainer.epoch == 5
     assert same_weights(trainer.model, good.model)
 
 
@@ -264,3 +265,54 @@ def test_an_epoch_without_batches_is_refused() -> None:
     trainer, _ = make()
     with pytest.raises(ValueError, match="at least one batch"):
         trainer.fit(lambda seed: [], 1)
+
+
+def test_an_encoder_that_rests_changes_no_other_gradient() -> None:
+    """The gradients that are used are those of a backward pass through everything."""
+    for seed in range(4):
+        trainer, batches = make(seed=seed)
+        batch = next(iter(batches(0)))
+        torch.manual_seed(seed)
+        _, step_base = trainer.step(batch)
+        got = {name: p.grad for name, p in trainer.model.named_parameters() if p.grad is not None}
+        whole, _ = make(seed=seed)
+        torch.manual_seed(seed)
+        torch.rand(())  # the coin
+        whole.model(batch).loss.backward()
+        resting = "augmentation_encoder" if step_base else "base_encoder"
+        for name, p in whole.model.named_parameters():
+            if p.grad is not None and not name.startswith(resting):
+                assert torch.equal(p.grad, got[name])
+
+
+def test_an_interrupt_in_the_middle_of_an_epoch_leaves_the_last_whole_one() -> None:
+    trainer, batches = make()
+    good, _ = make()
+    good.fit(batches, 2)
+    saved: list[int] = []
+
+    def interrupted(seed: int) -> Any:
+        for place, batch in enumerate(batches(seed)):
+            if trainer.epoch == 2 and place == 2:
+                raise KeyboardInterrupt
+            yield batch
+
+    with pytest.raises(KeyboardInterrupt):
+        trainer.fit(interrupted, 9, on_checkpoint=lambda: saved.append(trainer.epoch))
+    assert saved == [2]
+    assert same_weights(trainer.model, good.model)
+    trainer.fit(batches, 4)
+    good.fit(batches, 4)
+    assert same_weights(trainer.model, good.model)
+
+
+def test_patience_added_on_the_way_counts_from_there() -> None:
+    first, batches = make()
+    first.fit(batches, 3)
+    second, _ = make(patience=2)
+    second.restore(*first.state())
+    assert not second.stopped_early
+    second.fit(batches, 30)
+    assert second.epoch > 4
+    assert second.best_epoch > 3
+    assert second.best_weights

@@ -1,26 +1,27 @@
 """Run folders: weights as safetensors, the rest as JSON, each file whole or not there.
 
-A run folder holds ``run.json`` and the weight files it names. New weights are written beside the
-old ones under a new name; replacing ``run.json`` is what makes them the run's, and the old ones go
-only after that. So whatever moment a process dies at, the folder holds a complete state.
-Nothing is ever unpickled.
+A run folder holds ``run.json`` and the weight files it names. Weight files are named by their
+content, so new ones never take the place of old ones; replacing ``run.json`` is what makes them
+the run's, and the files that the old one named go only after that. So whatever moment a process
+dies at, the folder holds a complete state. Nothing is ever unpickled, and nobody else's file is
+touched.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save
+from safetensors.torch import load, save
 
 from lg2ar.config import Config
 from lg2ar.errors import InputError
+from lg2ar.files import write_bytes
 
 FORMAT = 1
 RUN_FILE = "run.json"
@@ -61,12 +62,12 @@ def exists(folder: str | Path) -> bool:
 def write(folder: str | Path, checkpoint: Checkpoint) -> None:
     """Make this the state of the run folder; an earlier one stays until the new one is whole."""
     folder = Path(folder)
+    old = _named_files(folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        epoch = len(checkpoint.progress["history"])
         files = {
-            "model": _write_tensors(folder, f"model-{epoch:06d}", checkpoint.model),
-            "training": _write_tensors(folder, f"training-{epoch:06d}", checkpoint.training),
+            "model": _write_tensors(folder, "model", checkpoint.model),
+            "training": _write_tensors(folder, "training", checkpoint.training),
         }
         head = {
             "format": FORMAT,
@@ -79,12 +80,10 @@ def write(folder: str | Path, checkpoint: Checkpoint) -> None:
             "progress": checkpoint.progress,
         }
         write_bytes(folder / RUN_FILE, json.dumps(head, indent=1, allow_nan=False).encode())
+        for name in old - {item["name"] for item in files.values()}:
+            (folder / name).unlink(missing_ok=True)
     except OSError as error:
         raise InputError(f"{folder}: the run cannot be written there ({error}).") from None
-    current = {item["name"] for item in files.values()}
-    for old in [*folder.glob("model-*.safetensors"), *folder.glob("training-*.safetensors")]:
-        if old.name not in current:
-            old.unlink(missing_ok=True)
 
 
 def read(folder: str | Path, *, with_training: bool = False) -> Checkpoint:
@@ -114,39 +113,13 @@ def read(folder: str | Path, *, with_training: bool = False) -> Checkpoint:
             model=model,
             training=training,
         )
-    except (KeyError, TypeError) as error:
+    except InputError as error:
+        raise InputError(f"{folder}: {str(error).removeprefix(f'{folder}/')}") from None
+    except (KeyError, TypeError, AttributeError):
         raise InputError(
-            f"{folder / RUN_FILE}: damaged, {error} is missing or of the wrong kind; train again."
+            f"{folder / RUN_FILE}: damaged, a part of it is missing or of the wrong kind; restore "
+            "the file or train again."
         ) from None
-
-
-def write_bytes(path: Path, content: bytes) -> None:
-    """Write a file so that it is seen whole or not at all, and survives a power cut."""
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        with open(part, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(part, path)
-    finally:
-        part.unlink(missing_ok=True)
-    if os.name == "posix":
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
-
-
-def append_line(path: Path, line: str) -> None:
-    """Append one line to a file in a single write, so that lines never interleave."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with open(path, "ab", buffering=0) as file:
-            file.write(line.encode() + b"\n")
-    except OSError as error:
-        raise InputError(f"{path}: cannot be written ({error}).") from None
 
 
 def _read_head(folder: Path) -> dict[str, Any]:
@@ -158,7 +131,7 @@ def _read_head(folder: Path) -> dict[str, Any]:
             f"{folder}: there is no run here ({RUN_FILE} is missing); name a folder that "
             "'lg2ar pretrain' wrote."
         ) from None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise InputError(f"{path}: cannot be read ({error}); train again.") from None
     if not isinstance(head, dict) or head.get("format") != FORMAT:
         found = head.get("format") if isinstance(head, dict) else None
@@ -169,18 +142,28 @@ def _read_head(folder: Path) -> dict[str, Any]:
     return head
 
 
-def _write_tensors(folder: Path, stem: str, tensors: Tensors) -> dict[str, str]:
+def _named_files(folder: Path) -> set[str]:
+    """The weight files that the folder's run names, if there is one."""
+    try:
+        files = json.loads((folder / RUN_FILE).read_text(encoding="utf-8"))["files"].values()
+        return {item["name"] for item in files if Path(item["name"]).name == item["name"]}
+    except (OSError, ValueError, RecursionError, KeyError, TypeError, AttributeError):
+        return set()
+
+
+def _write_tensors(folder: Path, part: str, tensors: Tensors) -> dict[str, str]:
     plain = {key: value.detach().cpu().contiguous() for key, value in tensors.items()}
     content = save(plain)
-    name = f"{stem}.safetensors"
+    digest = hashlib.sha256(content).hexdigest()
+    name = f"{part}-{digest[:16]}.safetensors"
     write_bytes(folder / name, content)
-    return {"name": name, "sha256": hashlib.sha256(content).hexdigest()}
+    return {"name": name, "sha256": digest}
 
 
 def _read_tensors(folder: Path, item: dict[str, str]) -> Tensors:
     name = item["name"]
     path = folder / name
-    if Path(name).name != name:
+    if Path(name).name != name or "\0" in name:
         raise InputError(f"{folder / RUN_FILE}: names a weight file outside the run ({name!r}).")
     try:
         content = path.read_bytes()
@@ -189,7 +172,7 @@ def _read_tensors(folder: Path, item: dict[str, str]) -> Tensors:
                 f"{path}: damaged or truncated (its SHA-256 is not the recorded one); restore the "
                 "file or train again."
             )
-        return load_file(path)
+        return load(content)
     except FileNotFoundError:
         raise InputError(f"{path}: missing; restore the file or train again.") from None
     except (OSError, SafetensorError) as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import sys
 from collections.abc import Callable, Iterator
@@ -32,6 +33,13 @@ SettingOption = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="One setting; may be repeated."),
 ]
+SHORT = {
+    "identity": "identity",
+    "node-dropping": "nodes",
+    "edge-perturbation": "edges",
+    "sub-graph": "sub-graph",
+    "feature-masking": "features",
+}
 DeviceOption = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
 
 
@@ -46,8 +54,8 @@ def demo(
     ] = None,
 ) -> None:
     """Train on an embedded data set in about a minute and show what was learned."""
-    from lg2ar.checkpoint import append_line
     from lg2ar.demo import run_demo
+    from lg2ar.files import append_line
     from lg2ar.report.maps import EmbeddingMap, project
     from lg2ar.report.page import write_page
 
@@ -109,8 +117,10 @@ def embed(
     from lg2ar.embeddings import check_format, write_embeddings
 
     check_format(out)
+    if out.resolve() == Path(source).resolve():
+        raise InputError(f"{out}: is the source itself; choose another --out.")
     trained = experiment.load(run, device)
-    dataset = open_source(source)
+    dataset = open_source(source, trained.config.level)
     rows = trained.embed(dataset)
     write_embeddings(out, rows, dataset.y)
     print(f"{len(rows)} embeddings of width {rows.size(1)} written to {out}")
@@ -126,12 +136,34 @@ def version() -> None:
 
 def main() -> NoReturn:
     """Run the command line; bad input ends with one sentence and exit code 2."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal that cannot show ± shows ?
     try:
-        app()
+        code = app(standalone_mode=False)
     except (InputError, NonFiniteLossError) as error:
-        print(f"lg2ar: {error}", file=sys.stderr)
+        _refuse(str(error))
+    except Exception as error:
+        if hasattr(error, "format_message"):  # what typer says of a misspelt command or option
+            _refuse_usage(error)
+        if isinstance(error, MemoryError) or "allocate" in str(error) or "memory" in str(error):
+            _refuse("out of memory; lower hidden, batch_size or degree_cap.")
+        raise
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _refuse(sentence: str) -> NoReturn:
+    print(f"lg2ar: {' '.join(sentence.split())}", file=sys.stderr)
+    sys.exit(2)
+
+
+def _refuse_usage(error: Any) -> NoReturn:
+    message = error.format_message()
+    if error.ctx is not None and not sys.argv[1:]:
+        print(error.ctx.get_help())
         sys.exit(2)
-    sys.exit(0)
+    command = error.ctx.command_path if error.ctx is not None else "lg2ar"
+    _refuse(f"{message.rstrip('.')}; see '{command} --help'.")
 
 
 def _settings(file: Path | None, pairs: list[str] | None, seed: int | None) -> dict[str, Any]:
@@ -162,21 +194,14 @@ def _summary(run: Run, out: Path) -> str:
 def _progress() -> Iterator[tuple[Callable[[Config, int], None], Callable[[EpochRecord], None]]]:
     """A progress bar with loss, draws and speed; silent where there is no terminal."""
     from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeRemainingColumn,
-    )
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
     console = Console(stderr=True)
     columns = (
-        TextColumn("epoch"),
-        MofNCompleteColumn(),
-        BarColumn(bar_width=24),
-        TextColumn("loss {task.fields[loss]}  drawn {task.fields[drawn]}  {task.fields[speed]}"),
-        TimeRemainingColumn(),
+        TextColumn("{task.completed}/{task.total}"),
+        BarColumn(bar_width=10),
+        TextColumn("loss {task.fields[loss]}  {task.fields[drawn]}  {task.fields[speed]}"),
+        TimeRemainingColumn(compact=True),
     )
     with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
         task = bar.add_task("", total=None, loss="-", drawn="-", speed="")
@@ -193,8 +218,8 @@ def _progress() -> Iterator[tuple[Callable[[Config, int], None], Callable[[Epoch
                 task,
                 completed=record.epoch,
                 loss=f"{record.loss:.4f}",
-                drawn=f"{heads[i]} + {heads[j]}",
-                speed=f"{record.steps / max(record.seconds, 1e-9):.1f} steps/s",
+                drawn=f"{SHORT[heads[i]]} + {SHORT[heads[j]]}",
+                speed=f"{record.steps / max(record.seconds, 1e-9):.0f} steps/s",
             )
 
         try:

@@ -6,6 +6,7 @@ import dataclasses
 import difflib
 import json
 import math
+import numbers
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -120,6 +121,13 @@ class Config:
     checkpoint_every: int = _within(10, 1, 10_000_000)
 
     def __post_init__(self) -> None:
+        for item in dataclasses.fields(self):
+            object.__setattr__(self, item.name, _checked(item, getattr(self, item.name)))
+        if self.level == "node" and "sub-graph" in self.heads:
+            raise InputError(
+                "the sub-graph head is not used at node level, where every batch is sub-graphs "
+                "already (A.2); leave it out of heads."
+            )
         if self.normalisation == "graph-pairs" and self.bound != "jsd":
             raise InputError(
                 f"normalisation = 'graph-pairs' is defined for bound = 'jsd' only, not "
@@ -147,16 +155,9 @@ class Config:
         fields = {item.name: item for item in dataclasses.fields(cls)}
         for key in given:
             if key not in fields:
-                raise InputError(f"unknown setting '{key}'{_nearest(key, fields)}.")
+                raise InputError(f"unknown setting '{key}'{_nearest(key, fields)}")
         level = _checked(fields["level"], given.get("level", "graph"))
-        defaults = NODE_LEVEL if level == "node" else {}
-        values = {key: _checked(fields[key], value) for key, value in {**defaults, **given}.items()}
-        if level == "node" and "sub-graph" in values["heads"]:
-            raise InputError(
-                "the sub-graph head is not used at node level, where every batch is sub-graphs "
-                "already (A.2); leave it out of heads."
-            )
-        return cls(**values)
+        return cls(**{**(NODE_LEVEL if level == "node" else {}), **given})
 
     @classmethod
     def from_toml(cls, path: str | Path, /, **more: Any) -> Config:
@@ -202,8 +203,8 @@ def read_toml(path: str | Path) -> dict[str, Any]:
     except FileNotFoundError:
         raise InputError(f"{path}: there is no such config file.") from None
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: cannot be read ({error}).") from None
-    except tomllib.TOMLDecodeError as error:
+        raise InputError(f"{path}: cannot be read as text ({error}).") from None
+    except (ValueError, RecursionError) as error:
         raise InputError(f"{path}: not valid TOML: {error}.") from None
 
 
@@ -221,9 +222,11 @@ def parse_setting(text: str) -> tuple[str, Any]:
     if not equals:
         raise InputError(f"'{text}' is not of the form key=value.")
     key, value = key.strip(), value.strip()
+    if "\n" in value or "\r" in value:
+        raise InputError(f"{key}: a setting is one line; give each its own --set.")
     try:
         return key, tomllib.loads(f"value = {value}")["value"]
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):
         if key == "heads":
             return key, [word.strip() for word in value.split(",")]
         return key, value
@@ -231,7 +234,7 @@ def parse_setting(text: str) -> tuple[str, Any]:
 
 def _nearest(word: object, known: Any) -> str:
     close = difflib.get_close_matches(str(word), list(known), n=1, cutoff=0.4)
-    return f"; did you mean '{close[0]}'?" if close else f"; known are {', '.join(known)}"
+    return f"; did you mean '{close[0]}'?" if close else f"; known are {', '.join(known)}."
 
 
 def _checked(item: dataclasses.Field[Any], value: Any) -> Any:
@@ -272,7 +275,10 @@ def _number(item: dataclasses.Field[Any], value: Any) -> float:
     low, high, open_low = item.metadata["range"]
     span = f"{'above' if open_low else 'from'} {low:g} {'and up to' if open_low else 'to'} {high:g}"
     whole = isinstance(item.default, int)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    if isinstance(value, numbers.Real) and not isinstance(value, int | float):
+        value = int(value) if isinstance(value, numbers.Integral) else float(value)  # NumPy's
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not number or (isinstance(value, float) and not math.isfinite(value)):
         raise InputError(f"{item.name} = {value!r} must be a number {span}.")
     if whole and value != int(value):
         raise InputError(f"{item.name} = {value!r} must be a whole number {span}.")

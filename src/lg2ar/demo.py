@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +12,13 @@ from torch import Tensor
 from lg2ar import checkpoint
 from lg2ar.config import Config
 from lg2ar.data.toy import toy_graphs
+from lg2ar.errors import InputError
 from lg2ar.experiment import Run, pretrain
 from lg2ar.probes import few_label_accuracy
 from lg2ar.records import RunRecord, Score
 from lg2ar.training import OnEpoch
 
+NAME = "toy-graphs (demonstration)"
 SETTINGS = {
     "hidden": 16,
     "layers": 2,
@@ -70,13 +71,24 @@ def run_demo(
         device: ``auto``, ``cpu`` or ``cuda``.
         on_start: Called with the settings and the number of epochs already done.
         on_epoch: Called with each epoch's record.
+
+    Raises:
+        InputError: Where the folder holds a run that no demonstration made.
     """
-    dataset = toy_graphs()
-    if checkpoint.exists(out) and checkpoint.read(out).data["name"] == dataset.name:
-        shutil.rmtree(out)
+    dataset = replace(toy_graphs(), name=NAME)
+    if checkpoint.exists(out) and checkpoint.read(out).data.get("name") != NAME:
+        raise InputError(f"{out}: holds a run that is not a demonstration; choose another --out.")
     chosen = {**SETTINGS, **(settings or {})}
     untrained = pretrain(dataset, {**chosen, "epochs": 0}, device=device).embed(dataset)
-    run = pretrain(dataset, chosen, out=out, device=device, on_start=on_start, on_epoch=on_epoch)
+    run = pretrain(
+        dataset,
+        chosen,
+        out=out,
+        replace=True,
+        device=device,
+        on_start=on_start,
+        on_epoch=on_epoch,
+    )
     trained = run.embed(dataset)
     assert dataset.y is not None
     labels = dataset.y

@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 from torch import Tensor
 
-from lg2ar.checkpoint import write_bytes
 from lg2ar.errors import InputError
+from lg2ar.files import write_bytes
 
 FORMATS = (".parquet", ".csv", ".npz")
 
@@ -31,6 +31,8 @@ def write_embeddings(path: Path, rows: Tensor, y: Tensor | None = None) -> None:
     """
     check_format(path)
     values = rows.numpy()
+    if y is not None and len(y) != len(values):
+        y = None  # labels of something else, of the nodes of a graph that is one row for example
     content = io.BytesIO()
     if path.suffix == ".npz":
         arrays = {"id": np.arange(len(values)), "embedding": values}

@@ -1,9 +1,9 @@
-"""Embeddings from a frozen base encoder, and how good they are."""
+"""Embeddings from a frozen base encoder."""
 
 from __future__ import annotations
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from lg2ar.config import Level
 from lg2ar.data.batches import GraphStore
@@ -60,7 +60,8 @@ def calibrate(encoder: Encoder, graph: GraphBatch, *, budget: int = BUDGET) -> N
     """Set the running statistics of batch normalisation to those of the untouched graphs.
 
     During training they are those of views, which differ from what inference sees; and an
-    untrained encoder has none at all. No label and no weight takes part.
+    untrained encoder has none at all. No label and no weight takes part. Layer by layer, each on
+    what the calibrated layers before it make, the mean and variance are those of all nodes.
 
     Args:
         encoder: The base encoder.
@@ -68,19 +69,40 @@ def calibrate(encoder: Encoder, graph: GraphBatch, *, budget: int = BUDGET) -> N
         budget: Nodes and edges encoded at a time.
     """
     norms = [part for part in encoder.modules() if isinstance(part, BatchNorm)]
-    if not norms:
-        return
-    device = next(encoder.parameters()).device
-    training, momenta = encoder.training, [norm.momentum for norm in norms]
+    device, training = next(encoder.parameters()).device, encoder.training
+    store = GraphStore(graph)
     encoder.eval()
-    for norm in norms:
-        norm.reset_running_stats()
-        norm.momentum = None  # a plain mean over the batches that follow
-        norm.train()
     try:
-        for chunk in GraphStore(graph).chunks(budget):
-            encoder.embed(chunk.to(device))
+        for norm in norms:
+            moments = _Moments()
+            hook = norm.register_forward_pre_hook(moments)
+            for chunk in store.chunks(budget):
+                encoder.embed(chunk.to(device))
+            hook.remove()
+            moments.give_to(norm)
     finally:
-        for norm, momentum in zip(norms, momenta, strict=True):
-            norm.momentum = momentum
         encoder.train(training)
+
+
+class _Moments:
+    """Mean and variance of the columns of all rows that pass, in double precision."""
+
+    def __init__(self) -> None:
+        self._count, self._mean, self._spread = 0, torch.zeros(()), torch.zeros(())
+
+    def __call__(self, _: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        rows = inputs[0].double()
+        mean = rows.mean(0)
+        spread = (rows - mean).square().sum(0)
+        before, here = self._count, rows.size(0)
+        shift = mean - self._mean.to(mean)
+        self._count = before + here
+        self._spread = self._spread.to(mean) + spread + shift**2 * (before * here / self._count)
+        self._mean = self._mean.to(mean) + shift * (here / self._count)
+
+    def give_to(self, norm: BatchNorm) -> None:
+        assert norm.running_mean is not None
+        assert norm.running_var is not None
+        if self._count > 1:  # one node has no variance
+            norm.running_mean.copy_(self._mean)
+            norm.running_var.copy_(self._spread / (self._count - 1))

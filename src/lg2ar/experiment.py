@@ -66,9 +66,16 @@ class Run:
         graph = self.recipe.apply(dataset.graph, dataset.name)
         encoder = self.model.base_encoder
         with repeatable(next(encoder.parameters()).device, self.config.deterministic):
-            return embed(
+            rows = embed(
                 encoder, graph, self.config.level, projected=self.config.embedding == "after"
             )
+        broken = (~rows.isfinite()).any(1).nonzero()
+        if broken.numel():
+            raise InputError(
+                f"{dataset.name}: the embedding of {self.config.level} {int(broken[0])} is not "
+                "finite; its features or edge weights are far outside what was trained on."
+            )
+        return rows
 
     def record(self, scores: Mapping[str, Score]) -> RunRecord:
         """The run and its scores as a line of a records file."""
@@ -94,15 +101,22 @@ def device_name(device: torch.device) -> str:
     return f"cpu ({platform.machine()}, {torch.get_num_threads()} threads)"
 
 
-def choose_device(name: str = "auto") -> torch.device:
+def choose_device(name: str | torch.device = "auto") -> torch.device:
     """The device of that name; ``auto`` is CUDA where there is one."""
-    if name not in ("auto", "cpu", "cuda") and not name.startswith("cuda:"):
-        raise InputError(f"device = '{name}' must be auto, cpu or cuda.")
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
-    if name.startswith("cuda") and not torch.cuda.is_available():
-        raise InputError(f"device = '{name}': this machine has no CUDA device; use cpu or auto.")
-    return torch.device(name)
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        device = torch.device("meta")
+    if device.type not in ("cpu", "cuda"):
+        raise InputError(f"device = '{name}' must be auto, cpu or cuda.")
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        found = torch.cuda.device_count() or "no"
+        raise InputError(
+            f"device = '{name}': this machine has {found} CUDA device; use cpu or auto."
+        )
+    return device
 
 
 def pretrain(
@@ -111,7 +125,8 @@ def pretrain(
     *,
     out: str | Path | None = None,
     resume: bool = False,
-    device: str = "auto",
+    replace: bool = False,
+    device: str | torch.device = "auto",
     on_epoch: OnEpoch | None = None,
     on_start: Callable[[Config, int], None] | None = None,
 ) -> Run:
@@ -122,7 +137,9 @@ def pretrain(
         config: The settings, as a :class:`~lg2ar.config.Config` or by key. ``level`` follows the
             source where it is not given.
         out: Folder to keep the run in; None keeps nothing.
-        resume: Go on with the run in ``out``, if there is one.
+        resume: Go on with the run in ``out``, if there is one; settings that are not given are
+            then the run's own.
+        replace: Put this run in the place of the one in ``out``, if there is one.
         device: ``auto``, ``cpu`` or ``cuda``.
         on_epoch: Called with each epoch's record.
         on_start: Called with the settings and the number of epochs already done.
@@ -135,9 +152,11 @@ def pretrain(
         NonFiniteLossError: When training broke down; ``out`` then holds the last good state.
     """
     dataset = open_source(source)
-    config = _settle(config, dataset)
     target = choose_device(device)
-    earlier = _earlier_run(out, config, dataset, resume=resume)
+    earlier = _earlier_run(out, resume=resume, replace=replace)
+    config = _complete(config, dataset, earlier)
+    if earlier is not None:
+        _check_same(str(out), earlier, config, dataset)
     recipe = FeatureRecipe.settle(config.features, dataset.graph, config.degree_cap)
     graph = recipe.apply(dataset.graph, dataset.name)
     trainer = Trainer(
@@ -150,35 +169,34 @@ def pretrain(
         deterministic=config.deterministic,
     )
     if earlier is not None:
-        trainer.restore(earlier.training, earlier.progress)
+        _take_up(str(out), trainer, earlier, config.epochs)
     if on_start is not None:
         on_start(config, trainer.epoch)
     run = Run(
         config=config,
         recipe=recipe,
-        model=build(config, graph.num_features).to(target),
+        model=build(config, graph.num_features).to(target).eval(),
         history=trainer.history,
         data=describe(dataset),
         versions=versions(),
     )
 
-    def settle_and_save() -> None:
-        _settle_weights(run, trainer, graph)
+    def save() -> None:
         if out is not None:
+            _update(run, trainer, graph)
             _save(out, run, trainer)
 
-    try:
-        trainer.fit(
-            make_batches(graph, config, target),
-            config.epochs,
-            on_epoch=on_epoch,
-            on_checkpoint=settle_and_save,
-            checkpoint_every=config.checkpoint_every,
-        )
-    except BaseException:
-        if trainer.epoch == 0:
-            settle_and_save()  # nothing was saved yet: keep at least where it started
-        raise
+    if earlier is None:
+        save()  # so that a folder that cannot be written is found now, not after the work
+    trainer.fit(
+        make_batches(graph, config, target),
+        config.epochs,
+        on_epoch=on_epoch,
+        on_checkpoint=save,
+        checkpoint_every=config.checkpoint_every,
+    )
+    if out is None:
+        _update(run, trainer, graph)
     return run
 
 
@@ -231,9 +249,13 @@ def load(folder: str | Path, device: str = "auto") -> Run:
     )
 
 
-def _settle(config: Config | Mapping[str, Any] | None, dataset: Dataset) -> Config:
+def _complete(
+    config: Config | Mapping[str, Any] | None, dataset: Dataset, earlier: Checkpoint | None
+) -> Config:
+    """Fill in what was not given, from an earlier run or the data, and see that it fits."""
     if not isinstance(config, Config):
-        config = Config.make({"level": dataset.level, **(config or {})})
+        known = {"level": dataset.level} if earlier is None else earlier.config.to_dict()
+        config = Config.make({**known, **(config or {})})
     if config.level == "node" and dataset.graph.num_graphs != 1:
         raise InputError(
             f"{dataset.name} holds {dataset.graph.num_graphs} graphs; level = 'node' takes one "
@@ -243,20 +265,21 @@ def _settle(config: Config | Mapping[str, Any] | None, dataset: Dataset) -> Conf
     if units < 2 and config.negatives == "graphs":
         raise InputError(
             f"{dataset.name} holds one {config.level} only, which leaves no other to contrast it "
-            "with; give it more, or set level = 'node' or negatives = 'shuffled'."
+            "with; give it more, or set negatives = 'shuffled'."
         )
     return config
 
 
-def _earlier_run(
-    out: str | Path | None, config: Config, dataset: Dataset, *, resume: bool
-) -> Checkpoint | None:
-    if out is None or not checkpoints.exists(out):
+def _earlier_run(out: str | Path | None, *, resume: bool, replace: bool) -> Checkpoint | None:
+    if out is None or not checkpoints.exists(out) or replace:
         return None
     if not resume:
         raise InputError(f"{out}: already holds a run; resume it (--resume) or choose another.")
-    held = checkpoints.read(out, with_training=True)
-    old, new = held.config.to_dict(), config.to_dict()
+    return checkpoints.read(out, with_training=True)
+
+
+def _check_same(out: str, earlier: Checkpoint, config: Config, dataset: Dataset) -> None:
+    old, new = earlier.config.to_dict(), config.to_dict()
     changed = [key for key in new if key not in RESUMABLE and old[key] != new[key]]
     if changed:
         key = changed[0]
@@ -264,16 +287,26 @@ def _earlier_run(
             f"{out}: was trained with {key} = {old[key]!r}, not {new[key]!r}; resume it with the "
             "same settings, or choose another folder."
         )
-    if held.data["fingerprint"] != dataset.fingerprint():
+    if earlier.data.get("fingerprint") != dataset.fingerprint():
         raise InputError(
-            f"{out}: was trained on other data ({held.data['name']}); resume it with the same, or "
-            "choose another folder."
+            f"{out}: was trained on other data ({earlier.data.get('name')}); resume it with the "
+            "same, or choose another folder."
         )
-    return held
 
 
-@torch.no_grad()
-def _settle_weights(run: Run, trainer: Trainer, graph: GraphBatch) -> None:
+def _take_up(out: str, trainer: Trainer, earlier: Checkpoint, epochs: int) -> None:
+    try:
+        trainer.restore(earlier.training, earlier.progress)
+    except (KeyError, TypeError, ValueError, RuntimeError):
+        raise InputError(
+            f"{out}: what it holds to resume from does not fit its settings; restore the folder or "
+            "train again."
+        ) from None
+    if trainer.epoch > epochs:
+        raise InputError(f"{out}: has {trainer.epoch} epochs already; epochs = {epochs} is fewer.")
+
+
+def _update(run: Run, trainer: Trainer, graph: GraphBatch) -> None:
     """Bring the run's own model to what the trainer has to show so far."""
     run.model.load_state_dict(trainer.result())
     if run.config.calibrate:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -61,13 +62,13 @@ class GraphBatch:
         """Where the tensors are."""
         return self.x.device
 
-    @property
+    @cached_property
     def ptr(self) -> Tensor:
         """Where each graph's nodes begin, and the end of the last, shape ``[B + 1]``."""
         graphs = torch.arange(self.num_graphs + 1, device=self.device)
         return torch.searchsorted(self.batch, graphs)
 
-    @property
+    @cached_property
     def sizes(self) -> Tensor:
         """Number of nodes of each graph, shape ``[B]``."""
         return self.ptr.diff()
@@ -234,7 +235,7 @@ def _check_types(graph: GraphBatch, name: str) -> None:
     if edge_index.dim() != 2 or edge_index.size(0) != 2 or edge_index.dtype != torch.long:
         raise InputError(
             f"{name}: edge_index must be an int64 matrix [2, edges], not {_kind(edge_index)}; "
-            "convert it with edge_index.long()."
+            "turn it that way, and convert it with edge_index.long()."
         )
     if batch.dtype != torch.long or batch.shape != (graph.num_nodes,):
         raise InputError(
@@ -262,9 +263,12 @@ def _check_structure(graph: GraphBatch, name: str) -> None:
             f"{name}: batch holds graph numbers {int(batch[0])} to {int(batch[-1])}, "
             f"outside 0 to {graph.num_graphs - 1}."
         )
-    empty = (graph.sizes == 0).nonzero()
-    if empty.numel():
-        raise InputError(f"{name}: graph {int(empty[0])} has no nodes; remove it.")
+    # Found without a list of all graph numbers, which a damaged file may let grow at will.
+    before = torch.cat([batch.new_tensor([-1]), batch])
+    gaps = (before.diff() > 1).nonzero()
+    missing = int(before[gaps[0] if gaps.numel() else -1]) + 1
+    if missing < graph.num_graphs:
+        raise InputError(f"{name}: graph {missing} has no nodes; remove it.")
     if graph.num_edges == 0:
         return
     low, high = int(edge_index.min()), int(edge_index.max())

@@ -88,7 +88,10 @@ class GRUPolicy(Policy):
 
     def logits(self, graphs: Tensor) -> Tensor:
         """Score each augmentation, shape ``[T]``."""
-        order = graphs.detach().norm(dim=-1).argsort(stable=True)
+        h = graphs.detach()
+        # Where norms are equal a fixed direction decides, never the place in the batch.
+        order = (h @ torch.arange(h.size(1), device=h.device, dtype=h.dtype).cos()).argsort()
+        order = order[h[order].norm(dim=-1).argsort(stable=True)]
         _, last = self.gru(graphs[order].unsqueeze(1))  # [1, 1, d_h]
         score: Tensor = self.output(last.flatten())
         return score

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -33,7 +34,7 @@ class Trainer:
         weight_decay: Adam's.
         clip: Largest norm of the gradient; 0 leaves it alone.
         patience: Epochs without a lower loss before stopping; 0 never stops. With it, the weights
-            of the epoch with the lowest loss are the run's result.
+            at the end of the epoch with the lowest loss are the run's result.
         seed: Fixes all draws.
         deterministic: Whether CUDA must use algorithms that repeat themselves.
     """
@@ -69,6 +70,7 @@ class Trainer:
         }
         self.history: list[EpochRecord] = []
         self.best_epoch = 0
+        self.best_loss = math.inf
         self.best_weights: dict[str, Tensor] = {}
 
     @property
@@ -96,29 +98,33 @@ class Trainer:
             batches: Given an epoch's seed, its batches.
             epochs: How many epochs in all, those already done included.
             on_epoch: Called with each epoch's record.
-            on_checkpoint: Called every ``checkpoint_every`` epochs, and once at the end.
+            on_checkpoint: Called every ``checkpoint_every`` epochs, and once at the end, whether
+                that was reached or an error or an interrupt came first.
             checkpoint_every: See above.
 
         Raises:
-            NonFiniteLossError: When a loss or a weight is not a number; the trainer is then back
-                at its last checkpoint, or where it started.
+            NonFiniteLossError: When a loss or a weight is not a number. The trainer is then back
+                at the end of its last good epoch, as after any other error.
         """
-        good = self.state()
-        with private_randomness(), repeatable(self.device, self.deterministic):
-            while not self._done(epochs):
-                try:
+        good = self._snapshot()
+        try:
+            with private_randomness(), repeatable(self.device, self.deterministic):
+                while not self._done(epochs):
                     record = self._run_epoch(batches)
-                except NonFiniteLossError as error:
-                    self.restore(*good)
-                    raise NonFiniteLossError(
-                        f"{error} The state of epoch {self.epoch} is kept."
-                    ) from None
-                if on_epoch is not None:
-                    on_epoch(record)
-                if self.epoch % checkpoint_every == 0 and not self._done(epochs):
-                    good = self.state()
-                    if on_checkpoint is not None:
+                    good = self._snapshot()
+                    if on_epoch is not None:
+                        on_epoch(record)
+                    due = self.epoch % checkpoint_every == 0 and not self._done(epochs)
+                    if due and on_checkpoint is not None:
                         on_checkpoint()
+        except BaseException as error:
+            self._roll_back(good)  # never a state from the middle of an epoch
+            if on_checkpoint is not None:
+                on_checkpoint()
+            if isinstance(error, NonFiniteLossError):
+                kept = f"{error} The state of epoch {self.epoch} is kept."
+                raise NonFiniteLossError(kept) from None
+            raise
         if on_checkpoint is not None:
             on_checkpoint()
 
@@ -134,18 +140,22 @@ class Trainer:
     def step(self, batch: GraphBatch) -> tuple[StepOutput, bool]:
         """One step of Algorithm 1.
 
-        Gradients flow through both encoders; the coin decides which of them is changed.
+        The coin decides which encoder is changed. The other one takes part all the same, but the
+        gradients of its own weights, which nobody would use, are not computed.
 
         Returns:
             What the batch gave, and whether the base encoder was the one stepped.
         """
-        for optimizer in self.optimizers.values():
-            optimizer.zero_grad(set_to_none=True)
-        output: StepOutput = self.model(batch)
-        output.loss.backward()  # type: ignore[no-untyped-call]
         step_base = bool(torch.rand(()) < 0.5)
+        resting = self.model.augmentation_encoder if step_base else self.model.base_encoder
         names = ["base" if step_base else "augmentation", "always"]
         stepped = [self.optimizers[name] for name in names if name in self.optimizers]
+        for optimizer in self.optimizers.values():
+            optimizer.zero_grad(set_to_none=True)
+        with _frozen(resting):
+            output: StepOutput = self.model(batch)
+            if output.loss.requires_grad:  # not so where nothing but the resting encoder learns
+                output.loss.backward()  # type: ignore[no-untyped-call]
         if self.clip:
             groups = [group["params"] for item in stepped for group in item.param_groups]
             nn.utils.clip_grad_norm_([p for group in groups for p in group], self.clip)
@@ -163,20 +173,20 @@ class Trainer:
         tally = _Tally(self.model.policy.num_heads, self.device)
         for batch in batches(seed_from(self.seed, number, 1)):
             tally.add(*self.step(batch))
-        losses = tally.losses()
-        self._check(number, losses)
+        losses, summary = tally.losses(), tally.summary()
+        self._check(number, losses, summary["mean_edge_weight"])
         record = EpochRecord(
             epoch=number,
             loss=sum(losses) / len(losses),
             seconds=time.perf_counter() - start,
             peak_memory=_peak_memory(self.device),
-            **tally.summary(),
+            **summary,
         )
         self.history.append(record)
         self._remember_best()
         return record
 
-    def _check(self, number: int, losses: list[float]) -> None:
+    def _check(self, number: int, losses: list[float], edge_weight: float) -> None:
         for step, loss in enumerate(losses, start=1):
             if not math.isfinite(loss):
                 raise NonFiniteLossError(
@@ -184,53 +194,79 @@ class Trainer:
                     f"(now {self.learning_rate:g}) or set clip to bound the gradient."
                 )
         weights = [p.isfinite().all() for p in self.model.state_dict().values()]
-        if not bool(torch.stack(weights).all()):
+        if not bool(torch.stack(weights).all()) or not math.isfinite(edge_weight):
             raise NonFiniteLossError(
                 f"A weight became infinite or NaN in epoch {number}: lower learning_rate "
                 f"(now {self.learning_rate:g}) or set clip to bound the gradient."
             )
 
     def _remember_best(self) -> None:
-        if not self.patience:
-            return
-        best = min((record.loss for record in self.history[:-1]), default=math.inf)
-        if self.history[-1].loss < best:
-            self.best_epoch = self.epoch
+        if self.patience and self.history[-1].loss < self.best_loss:
+            self.best_epoch, self.best_loss = self.epoch, self.history[-1].loss
             self.best_weights = {k: v.clone() for k, v in self.model.state_dict().items()}
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """Everything that a later epoch depends on: tensors, and what JSON can hold."""
+        progress = {
+            "best_epoch": self.best_epoch,
+            "best_loss": self.best_loss if self.best_weights else None,
+            "history": [record.to_dict() for record in self.history],
+        }
+        return self._tensors(), progress
+
+    def restore(self, tensors: dict[str, Tensor], progress: dict[str, Any]) -> None:
+        """Go back to a state that :meth:`state` gave."""
+        self._load(tensors)
+        self.history = [EpochRecord(**record) for record in progress["history"]]
+        self.best_epoch, self.best_loss = progress["best_epoch"], progress["best_loss"]
+        if self.patience and not self.best_weights:  # patience begins to count here
+            self.best_epoch, self.best_loss = self.epoch, math.inf
+
+    def _snapshot(self) -> tuple[dict[str, Tensor], int, int, float]:
+        return self._tensors(), self.epoch, self.best_epoch, self.best_loss
+
+    def _roll_back(self, snapshot: tuple[dict[str, Tensor], int, int, float]) -> None:
+        tensors, epoch, self.best_epoch, self.best_loss = snapshot
+        self._load(tensors)
+        del self.history[epoch:]
+
+    def _tensors(self) -> dict[str, Tensor]:
         tensors = {f"model.{k}": v.detach().clone() for k, v in self.model.state_dict().items()}
         tensors |= {f"best.{k}": v for k, v in self.best_weights.items()}
         for name, optimizer in self.optimizers.items():
             for index, moments in optimizer.state_dict()["state"].items():
                 for key, value in moments.items():
                     tensors[f"optimizer.{name}.{index}.{key}"] = value.detach().clone()
-        progress = {
-            "best_epoch": self.best_epoch,
-            "history": [record.to_dict() for record in self.history],
-        }
-        return tensors, progress
+        return tensors
 
-    def restore(self, tensors: dict[str, Tensor], progress: dict[str, Any]) -> None:
-        """Go back to a state that :meth:`state` gave."""
+    def _load(self, tensors: dict[str, Tensor]) -> None:
         parts: dict[str, dict[str, Tensor]] = {"model": {}, "best": {}, "optimizer": {}}
         for key, value in tensors.items():
             part, _, name = key.partition(".")
-            parts[part][name] = value.to(self.device)
+            # Adam wants its step count where it left it, on the CPU.
+            parts[part][name] = value.clone() if part == "optimizer" else value.to(self.device)
         self.model.load_state_dict(parts["model"])
         self.best_weights = parts["best"]
         states: dict[str, dict[int, dict[str, Tensor]]] = {name: {} for name in self.optimizers}
-        for key in parts["optimizer"]:
+        for key, value in parts["optimizer"].items():
             name, index, moment = key.split(".")
-            # From the given tensors: Adam's step count stays on the CPU, where Adam wants it.
-            value = tensors[f"optimizer.{key}"].clone()
             states[name].setdefault(int(index), {})[moment] = value
         for name, optimizer in self.optimizers.items():
             groups = optimizer.state_dict()["param_groups"]
             optimizer.load_state_dict({"state": states[name], "param_groups": groups})
-        self.best_epoch = progress["best_epoch"]
-        self.history = [EpochRecord(**record) for record in progress["history"]]
+
+
+@contextmanager
+def _frozen(module: nn.Module) -> Iterator[None]:
+    """Have no gradients computed for a module's weights; they flow through it all the same."""
+    weights = [p for p in module.parameters() if p.requires_grad]
+    for p in weights:
+        p.requires_grad_(False)
+    try:
+        yield
+    finally:
+        for p in weights:
+            p.requires_grad_(True)
 
 
 class _Tally:
@@ -241,7 +277,8 @@ class _Tally:
         self._probabilities: list[Tensor] = []
         self._draws = [[0] * num_heads for _ in range(num_heads)]
         self._base_steps = 0
-        self._weight, self._edges = torch.zeros((), device=device), 0
+        self._weight = torch.zeros((), device=device, dtype=torch.float64)
+        self._edges = 0
 
     def add(self, output: StepOutput, step_base: bool) -> None:
         self._losses.append(output.loss.detach())
@@ -252,7 +289,7 @@ class _Tally:
             if view.edge_weight is None:
                 self._weight += view.num_edges
             else:
-                self._weight += view.edge_weight.detach().sum()
+                self._weight += view.edge_weight.detach().sum(dtype=torch.float64)
             self._edges += view.num_edges
 
     def losses(self) -> list[float]:

@@ -7,7 +7,6 @@ Arrays: ``edge_index`` [2, edges], and where there are some ``x`` [nodes, featur
 
 from __future__ import annotations
 
-import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -21,8 +20,14 @@ from lg2ar.graph import GraphBatch
 KNOWN = ("x", "edge_index", "batch", "edge_weight", "y")
 
 
-def read_arrays(path: str | Path) -> Dataset:
-    """Read a ``.npz`` file of graphs; one graph is node level, several are graph level."""
+def read_arrays(path: str | Path, level: Level | None = None) -> Dataset:
+    """Read a ``.npz`` file of graphs.
+
+    Args:
+        path: The file.
+        level: What is to be embedded, where that is known already; labels of the other level are
+            then left out. Otherwise one graph is node level and several are graph level.
+    """
     path = Path(path)
     arrays = _load(path)
     if "edge_index" not in arrays:
@@ -35,6 +40,8 @@ def read_arrays(path: str | Path) -> Dataset:
     if batch is None:
         batch = torch.zeros(x.size(0), dtype=torch.long)
     weight = arrays.get("edge_weight")
+    if weight is not None:
+        weight = _numbers(path, "edge_weight", weight)
     graph = GraphBatch(
         x=x,
         edge_index=edge_index,
@@ -42,14 +49,18 @@ def read_arrays(path: str | Path) -> Dataset:
         num_graphs=int(batch.max()) + 1 if batch.numel() else 0,
         edge_weight=None if weight is None else torch.from_numpy(weight),
     ).validate(str(path))
-    level: Level = "node" if graph.num_graphs == 1 else "graph"
-    y = arrays.get("y")
+    given, y = level is not None, arrays.get("y")
+    level = level or ("node" if graph.num_graphs == 1 else "graph")
     expected = graph.num_nodes if level == "node" else graph.num_graphs
+    if given and y is not None and y.shape != (expected,):
+        y = None
     if y is not None and y.shape != (expected,):
         raise InputError(
             f"{path}: y has shape {list(y.shape)}, expected [{expected}], one a {level}."
         )
-    labels = None if y is None else _integers(path, "y", y)
+    labels = None if y is None else torch.from_numpy(_numbers(path, "y", y))
+    if y is not None and np.issubdtype(y.dtype, np.integer):
+        labels = _integers(path, "y", y)
     return Dataset(name=path.stem, level=level, graph=graph, y=labels)
 
 
@@ -71,11 +82,15 @@ def _load(path: Path) -> dict[str, np.ndarray]:
     try:
         # Opened here, not by NumPy, which forgets to close a file that it finds damaged.
         with open(path, "rb") as content, np.load(content, allow_pickle=False) as file:
-            return {name: file[name] for name in KNOWN if name in file}
+            arrays = {name: file[name] for name in KNOWN if name in file}
+            if not all(isinstance(array, np.ndarray) for array in arrays.values()):
+                raise ValueError("a member is not an array")
+            return arrays
     except FileNotFoundError:
         raise InputError(f"{path}: there is no such file.") from None
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise InputError(f"{path}: not a readable .npz file ({error}).") from None
+    except Exception as error:  # a damaged archive can raise nearly anything
+        reason = str(error) or type(error).__name__
+        raise InputError(f"{path}: not a readable .npz file ({reason}).") from None
 
 
 def _integers(path: Path, name: str, array: np.ndarray) -> torch.Tensor:
@@ -94,8 +109,15 @@ def _features(
                 "add one of them."
             )
         return torch.empty(len(batch), 0)
-    if not np.issubdtype(x.dtype, np.number) or np.issubdtype(x.dtype, np.complexfloating):
-        raise InputError(f"{path}: x must hold numbers, not {x.dtype}.")
+    x = _numbers(path, "x", x)
     if x.ndim != 2:
         raise InputError(f"{path}: x must be a matrix [nodes, features], not of shape {x.shape}.")
-    return torch.from_numpy(x.astype(np.float32))
+    return torch.from_numpy(x)
+
+
+def _numbers(path: Path, name: str, array: np.ndarray) -> np.ndarray:
+    kind = array.dtype
+    if not (np.issubdtype(kind, np.number) or kind == np.bool_) or kind.kind == "c":
+        raise InputError(f"{path}: {name} must hold numbers, not {kind}.")
+    with np.errstate(over="ignore"):  # too large for float32 becomes infinite, and is then refused
+        return array.astype(np.float32)

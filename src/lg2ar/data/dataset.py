@@ -58,15 +58,22 @@ class Dataset:
 
         Labels are read from ``y`` where every graph (or node) has one.
         """
+        from torch_geometric.data import Batch
         from torch_geometric.data import Data as PyGData
 
+        if isinstance(data, Batch):
+            data = data.to_data_list()
         graphs = [data] if isinstance(data, PyGData) else list(data)
         if level == "node" and len(graphs) != 1:
             raise InputError(f"{name} holds {len(graphs)} graphs; node level takes one large one.")
         batch = collate(graphs, name)
         if batch.x is None:
             batch.x = torch.empty(batch.num_nodes, 0)
+        batch.x = (batch.x.to_dense() if batch.x.is_sparse else batch.x).float()
+        if batch.get("edge_weight") is not None:
+            batch.edge_weight = batch.edge_weight.float()
         graph = GraphBatch.from_pyg(batch, name)
         expected = graph.num_graphs if level == "graph" else graph.num_nodes
-        y = batch.y.view(-1) if batch.y is not None and batch.y.numel() == expected else None
+        y = batch.y if isinstance(batch.y, Tensor) and batch.y.numel() == expected else None
+        y = None if y is None else y.view(-1)
         return cls(name=name, level=level, graph=graph, y=y)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Union
+from typing import TYPE_CHECKING, Any, Union
+
+import torch
 
 from lg2ar.config import Level
 from lg2ar.data.arrays import read_arrays
@@ -31,26 +34,34 @@ def open_source(source: Source, level: Level | None = None) -> Dataset:
         level: What is to be embedded; where PyG does not tell, one graph means its nodes.
     """
     if isinstance(source, Dataset):
-        return source
+        return replace(source, graph=source.graph.to(source.graph.device, torch.float32))
     if isinstance(source, str | Path):
-        return _open_named(source)
-    from torch_geometric.data import Data
+        return _open_named(source, level)
+    from torch_geometric.data import Batch, Data
 
-    single = isinstance(source, Data) or len(source) == 1
-    return Dataset.from_pyg(source, level=level or ("node" if single else "graph"))
+    if isinstance(source, Batch):
+        source = source.to_data_list()
+    many = isinstance(source, Iterable) and not isinstance(source, Data)
+    graphs: list[Any] = list(source) if many else [source]
+    if not all(isinstance(graph, Data) for graph in graphs):
+        raise InputError(
+            f"a {type(source).__name__} is not a source of graphs; give a name, a path, PyG graphs "
+            "or a lg2ar.Dataset."
+        )
+    return Dataset.from_pyg(graphs, level=level or ("node" if len(graphs) == 1 else "graph"))
 
 
-def _open_named(source: str | Path) -> Dataset:
+def _open_named(source: str | Path, level: Level | None) -> Dataset:
     name = str(source)
     if name in BUILT_IN:
         return BUILT_IN[name]()
     if name.endswith(".npz"):
-        return read_arrays(source)
+        return read_arrays(source, level)
     if Path(name).suffix in (".pt", ".pth", ".pkl", ".pickle"):
         raise InputError(
             f"{name}: is a pickle, which can run code when it is opened, and is refused; write "
             "the graphs as .npz (see lg2ar.data.arrays)."
         )
     close = difflib.get_close_matches(name, BUILT_IN, n=1)
-    hint = f"did you mean '{close[0]}'?" if close else f"known are {', '.join(BUILT_IN)}"
-    raise InputError(f"'{name}' is neither a known data set nor an .npz file; {hint}.")
+    hint = f"did you mean '{close[0]}'?" if close else f"known are {', '.join(BUILT_IN)}."
+    raise InputError(f"'{name}' is neither a known data set nor an .npz file; {hint}")

@@ -7,8 +7,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.decomposition import PCA
-from sklearn.preprocessing import StandardScaler
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,6 +49,9 @@ def project(rows: NDArray[Any]) -> NDArray[np.float64]:
     rows = rows[:, np.ptp(rows, axis=0) > 1e-6 * np.abs(rows).max(axis=0)]
     width = min(2, *rows.shape)
     if width:
-        standard = StandardScaler().fit_transform(rows)
-        plane[:, :width] = PCA(width, random_state=0).fit_transform(standard)
+        standard = (rows - rows.mean(axis=0)) / rows.std(axis=0)
+        axes = np.linalg.svd(standard, full_matrices=False)[2][:width]
+        # The sign of an axis is open: its largest entry is made positive, on every machine.
+        axes *= np.sign(axes[np.arange(width), np.abs(axes).argmax(axis=1)])[:, None]
+        plane[:, :width] = standard @ axes.T
     return plane

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from lg2ar import checkpoint
 from lg2ar.checkpoint import Checkpoint
 from lg2ar.errors import InputError
+from lg2ar.files import write_bytes
 from lg2ar.records import EpochRecord, Score
 from lg2ar.report import svg
 from lg2ar.report.document import document, facts_table, figure, section
@@ -65,7 +66,7 @@ def write_page(
     ]
     path = folder / REPORT_FILE
     try:
-        checkpoint.write_bytes(path, document(str(held.data.get("name", "")), sections).encode())
+        write_bytes(path, document(str(held.data.get("name", "")), sections).encode())
     except OSError as error:
         raise InputError(f"{path}: cannot be written ({error}).") from None
     return path
