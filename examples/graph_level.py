@@ -12,7 +12,7 @@ from lg2ar.probes import few_label_accuracy
 epochs = int(sys.argv[1]) if len(sys.argv) > 1 else 100
 graphs = toy_graphs()
 settings = {
-    "hidden": 16,
+    "hidden": 32,
     "layers": 2,
     "readout": "mean",
     "batch_size": 64,

@@ -20,7 +20,7 @@ from lg2ar.training import OnEpoch
 
 NAME = "toy-graphs (demonstration)"
 SETTINGS = {
-    "hidden": 16,
+    "hidden": 32,
     "layers": 2,
     "readout": "mean",
     "batch_size": 64,

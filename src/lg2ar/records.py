@@ -112,8 +112,10 @@ class RunRecord:
 
 def versions() -> dict[str, str]:
     """What a run was made with."""
-    names = ("lg2ar", "torch", "torch-geometric", "numpy", "scikit-learn", "safetensors")
-    found = {"python": platform.python_version()}
+    import lg2ar  # here: the package itself is made of modules that import this one
+
+    names = ("torch", "torch-geometric", "numpy", "scikit-learn", "safetensors")
+    found = {"python": platform.python_version(), "lg2ar": lg2ar.__version__}
     for name in names:
         try:
             found[name] = importlib.metadata.version(name)
