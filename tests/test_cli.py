@@ -279,6 +279,16 @@ def test_one_graph_is_embedded_at_the_level_of_the_run(lg2ar: Command, tmp_path:
     assert "y" not in pd.read_csv(tmp_path / "e.csv").columns
 
 
+def test_the_benchmarks_are_listed(lg2ar: Command, tmp_path: Path) -> None:
+    code, out, _ = lg2ar("datasets", "--data", tmp_path)
+    assert code == 0
+    assert out.count(" no\n") == 15
+    _, text, _ = lg2ar("datasets", "--data", tmp_path, "--json")
+    rows = json.loads(text)
+    assert [row["name"] for row in rows][:2] == ["mutag", "proteins"]
+    assert rows[0] | {"present": False} == rows[0]
+
+
 def test_without_words_there_is_help(lg2ar: Command) -> None:
     code, out, _ = lg2ar()
     assert code == 2

@@ -346,3 +346,23 @@ def test_what_is_no_source_is_refused() -> None:
     for thing in (3, {"a": 1}, [1, 2]):
         with pytest.raises(InputError, match="is not a source of graphs"):
             lg2ar.pretrain(thing, SMALL)
+
+
+def test_small_batches_use_one_thread_and_give_the_others_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def threads() -> set[int]:
+        seen: set[int] = set()
+        lg2ar.pretrain(
+            small(), SMALL, device="cpu", on_epoch=lambda _: seen.add(torch.get_num_threads())
+        )
+        return seen
+
+    torch.set_num_threads(2)
+    try:
+        assert threads() == {1}
+        assert torch.get_num_threads() == 2
+        monkeypatch.setattr("lg2ar.experiment.SMALL_BATCH", 0)
+        assert threads() == {2}
+    finally:
+        torch.set_num_threads(1)

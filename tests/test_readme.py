@@ -73,7 +73,7 @@ def test_the_shell_examples_run(tmp_path: Path) -> None:
     (tmp_path / "my.toml").write_text("hidden = 8\n")
     lines = block("sh").replace("\\\n", "").splitlines()
     commands = [shlex.split(line, comments=True) for line in lines]
-    assert {command[1] for command in commands} == {"demo", "pretrain", "embed", "version"}
+    assert {command[1] for command in commands} == {"demo", "pretrain", "embed", "datasets"}
     for command in commands:
         brief = ["--set", "epochs=1"] if command[1] in ("pretrain", "demo") else []
         subprocess.run(

@@ -6,8 +6,7 @@ from lg2ar.errors import InputError, NonFiniteLossError
 from lg2ar.experiment import Run, load, pretrain
 from lg2ar.graph import Encoding, GraphBatch
 from lg2ar.model import LG2AR
-
-__version__ = "0.1.0"
+from lg2ar.version import __version__
 
 __all__ = [
     "LG2AR",

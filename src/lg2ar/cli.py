@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -27,7 +28,17 @@ app = typer.Typer(
 )
 
 SourceArgument = Annotated[
-    str, typer.Argument(metavar="SOURCE", help="toy-graphs, toy-nodes, or an .npz file of graphs.")
+    str,
+    typer.Argument(
+        metavar="SOURCE",
+        help="toy-graphs, toy-nodes, a benchmark by name (see lg2ar datasets), or an .npz file.",
+    ),
+]
+DataOption = Annotated[
+    Path | None,
+    typer.Option(
+        envvar="LG2AR_DATA", help="Folder of the benchmark data sets; default: the user's cache."
+    ),
 ]
 SettingOption = Annotated[
     list[str] | None,
@@ -86,10 +97,12 @@ def pretrain(
     seed: Annotated[int | None, typer.Option(help="Short for --set seed=N.")] = None,
     device: DeviceOption = "auto",
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
+    data: DataOption = None,
 ) -> None:
     """Learn embeddings of graphs, or of the nodes of one large graph, without labels."""
     from lg2ar import experiment
 
+    _look_for_data_in(data)
     settings = _settings(config, setting, seed)
     with _progress() as (on_start, on_epoch):
         run = experiment.pretrain(
@@ -110,12 +123,14 @@ def embed(
     source: SourceArgument,
     out: Annotated[Path, typer.Option(help="File to write: .parquet, .csv or .npz.")],
     device: DeviceOption = "auto",
+    data: DataOption = None,
 ) -> None:
     """Embed graphs, or the nodes of one large graph, with a trained encoder."""
     from lg2ar import experiment
     from lg2ar.data.sources import open_source
     from lg2ar.embeddings import check_format, write_embeddings
 
+    _look_for_data_in(data)
     check_format(out)
     if out.resolve() == Path(source).resolve():
         raise InputError(f"{out}: is the source itself; choose another --out.")
@@ -124,6 +139,29 @@ def embed(
     rows = trained.embed(dataset)
     write_embeddings(out, rows, dataset.y)
     print(f"{len(rows)} embeddings of width {rows.size(1)} written to {out}")
+
+
+@app.command()
+def datasets(
+    data: DataOption = None,
+    as_json: Annotated[bool, typer.Option("--json", help="As JSON, for scripts.")] = False,
+) -> None:
+    """List the benchmark data sets, and which of them are here."""
+    from dataclasses import asdict
+
+    from lg2ar.data.benchmarks import BENCHMARKS, data_root, present
+
+    rows = [asdict(item) | {"present": present(item, data)} for item in BENCHMARKS.values()]
+    if as_json:
+        print(json.dumps(rows, indent=2))
+        return
+    names = ("name", "level", "graphs", "nodes", "edges", "features", "classes", "present")
+    print(f"{names[0]:<18}{names[1]:<7}" + "".join(f"{name:>10}" for name in names[2:]))
+    for row in rows:
+        numbers = "".join(f"{row[name]:>10g}" for name in names[2:-1])
+        here = "yes" if row["present"] else "no"
+        print(f"{row['name']:<18}{row['level']:<7}{numbers}{here:>10}")
+    print(f"Nodes and edges of many graphs are means. Data folder: {data_root(data)}")
 
 
 @app.command()
@@ -174,6 +212,11 @@ def _settings(file: Path | None, pairs: list[str] | None, seed: int | None) -> d
     if seed is not None:
         settings["seed"] = seed
     return settings
+
+
+def _look_for_data_in(folder: Path | None) -> None:
+    if folder is not None:
+        os.environ["LG2AR_DATA"] = str(folder)
 
 
 def _summary(run: Run, out: Path) -> str:

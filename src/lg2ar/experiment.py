@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,9 @@ from lg2ar.model import LG2AR, build
 from lg2ar.records import EpochRecord, RunRecord, Score, versions
 from lg2ar.sampling import repeatable
 from lg2ar.training import Batches, OnEpoch, Trainer
+
+# Numbers in one layer's rows of a batch, nodes and edges, below which one thread is as fast as two.
+SMALL_BATCH = 1 << 20
 
 # Settings that may differ when a run is taken up again: they say how long, not what.
 RESUMABLE = ("epochs", "patience", "checkpoint_every")
@@ -65,10 +69,12 @@ class Run:
             )
         graph = self.recipe.apply(dataset.graph, dataset.name)
         encoder = self.model.base_encoder
-        with repeatable(next(encoder.parameters()).device, self.config.deterministic):
-            rows = embed(
-                encoder, graph, self.config.level, projected=self.config.embedding == "after"
-            )
+        device, projected = next(encoder.parameters()).device, self.config.embedding == "after"
+        with (
+            repeatable(device, self.config.deterministic),
+            sensible_threads(graph, self.config, device),
+        ):
+            rows = embed(encoder, graph, self.config.level, projected=projected)
         broken = (~rows.isfinite()).any(1).nonzero()
         if broken.numel():
             raise InputError(
@@ -98,7 +104,25 @@ def device_name(device: torch.device) -> str:
     """What a record calls the device: the GPU's own name, or the processor's kind."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
-    return f"cpu ({platform.machine()}, {torch.get_num_threads()} threads)"
+    return f"cpu ({platform.machine()})"
+
+
+@contextmanager
+def sensible_threads(graph: GraphBatch, config: Config, device: torch.device) -> Iterator[None]:
+    """Use one thread where batches are small.
+
+    There a second thread gains nothing, and where other programs use the cores the two wait for
+    each other at every operation: the demonstration then takes minutes instead of seconds.
+    """
+    graphs = 1 if config.level == "node" else min(config.batch_size, graph.num_graphs)
+    rows = (graph.num_nodes + graph.num_edges) * graphs / graph.num_graphs
+    before = torch.get_num_threads()
+    if device.type == "cpu" and rows * config.hidden < SMALL_BATCH:
+        torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def choose_device(name: str | torch.device = "auto") -> torch.device:
@@ -186,17 +210,18 @@ def pretrain(
             _update(run, trainer, graph)
             _save(out, run, trainer)
 
-    if earlier is None:
-        save()  # so that a folder that cannot be written is found now, not after the work
-    trainer.fit(
-        make_batches(graph, config, target),
-        config.epochs,
-        on_epoch=on_epoch,
-        on_checkpoint=save,
-        checkpoint_every=config.checkpoint_every,
-    )
-    if out is None:
-        _update(run, trainer, graph)
+    with sensible_threads(graph, config, target):
+        if earlier is None:
+            save()  # so that a folder that cannot be written is found now, not after the work
+        trainer.fit(
+            make_batches(graph, config, target),
+            config.epochs,
+            on_epoch=on_epoch,
+            on_checkpoint=save,
+            checkpoint_every=config.checkpoint_every,
+        )
+        if out is None:
+            _update(run, trainer, graph)
     return run
 
 

@@ -8,6 +8,8 @@ import platform
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from lg2ar.version import __version__
+
 
 @dataclass(frozen=True, kw_only=True)
 class EpochRecord:
@@ -112,10 +114,8 @@ class RunRecord:
 
 def versions() -> dict[str, str]:
     """What a run was made with."""
-    import lg2ar  # here: the package itself is made of modules that import this one
-
     names = ("torch", "torch-geometric", "numpy", "scikit-learn", "safetensors")
-    found = {"python": platform.python_version(), "lg2ar": lg2ar.__version__}
+    found = {"python": platform.python_version(), "lg2ar": __version__}
     for name in names:
         try:
             found[name] = importlib.metadata.version(name)

@@ -12,6 +12,7 @@ import torch
 
 from lg2ar.config import Level
 from lg2ar.data.arrays import read_arrays
+from lg2ar.data.benchmarks import BENCHMARKS, find_benchmark, open_benchmark
 from lg2ar.data.dataset import Dataset
 from lg2ar.data.toy import toy_graphs, toy_nodes
 from lg2ar.errors import InputError
@@ -28,7 +29,7 @@ def open_source(source: Source, level: Level | None = None) -> Dataset:
     """Get graphs from a source.
 
     Args:
-        source: The name of a built-in data set, the path of an ``.npz`` file, a
+        source: The name of an embedded or a benchmark data set, the path of an ``.npz`` file, a
             :class:`~lg2ar.data.dataset.Dataset`, or PyG graphs: a list or data set of them, or
             one large graph.
         level: What is to be embedded; where PyG does not tell, one graph means its nodes.
@@ -62,6 +63,11 @@ def _open_named(source: str | Path, level: Level | None) -> Dataset:
             f"{name}: is a pickle, which can run code when it is opened, and is refused; write "
             "the graphs as .npz (see lg2ar.data.arrays)."
         )
-    close = difflib.get_close_matches(name, BUILT_IN, n=1)
-    hint = f"did you mean '{close[0]}'?" if close else f"known are {', '.join(BUILT_IN)}."
-    raise InputError(f"'{name}' is neither a known data set nor an .npz file; {hint}")
+    known = [*BUILT_IN, *BENCHMARKS]
+    try:
+        find_benchmark(name)
+    except InputError:
+        close = difflib.get_close_matches(name, known, n=1)
+        hint = f"did you mean '{close[0]}'?" if close else f"known are {', '.join(known)}."
+        raise InputError(f"'{name}' is neither a known data set nor an .npz file; {hint}") from None
+    return open_benchmark(name)

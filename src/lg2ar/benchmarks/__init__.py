@@ -1,0 +1,97 @@
+"""The paper's tables as data: the settings it selected, and the numbers it published."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from lg2ar.data.benchmarks import find_benchmark
+from lg2ar.errors import InputError
+
+
+@dataclass(frozen=True)
+class Published:
+    """One cell of a table of the paper.
+
+    Attributes:
+        table: ``graph``, ``node``, ``mix``, ``semi``, ``ablation`` or ``cost``.
+        dataset: Our name of the data set.
+        method: The row, as printed; in ``ablation`` what LG2AR was changed to.
+        mean: Percent; in ``cost`` seconds or gigabytes.
+        std: Standard deviation; None where none is printed, as in ``cost``.
+        group: The block of rows it stands in, such as ``unsupervised`` or ``discriminator``; in
+            ``cost`` what was measured.
+        note: What to know about the cell; mostly nothing.
+    """
+
+    table: str
+    dataset: str
+    method: str
+    mean: float
+    std: float | None
+    group: str = ""
+    note: str = ""
+
+
+def hyperparameters(name: str, preset: str = "paper") -> dict[str, Any]:
+    """Settings for a benchmark data set, as :meth:`lg2ar.config.Config.make` takes them.
+
+    Args:
+        name: The data set, as :func:`~lg2ar.data.benchmarks.find_benchmark` takes it.
+        preset: ``paper`` for the paper's own table; see :func:`presets` for others.
+
+    Raises:
+        InputError: For a preset or data set that has no row.
+    """
+    known = presets()
+    if preset not in known:
+        raise InputError(f"'{preset}' is not a known preset; known are {', '.join(known)}.")
+    dataset = find_benchmark(name).name
+    rows = _read("hyperparameters.toml")["preset"][preset]["datasets"]
+    if dataset not in rows:
+        raise InputError(
+            f"preset '{preset}' has no settings for '{dataset}'; it has some for {', '.join(rows)}."
+        )
+    return dict(rows[dataset])
+
+
+def presets() -> dict[str, str]:
+    """The named sets of settings, each with the reason why there is one."""
+    return {
+        key: str(value["reason"]) for key, value in _read("hyperparameters.toml")["preset"].items()
+    }
+
+
+def published() -> list[Published]:
+    """All numbers of the paper's result tables, in the paper's order."""
+    tables = dict(_read("published.toml"))
+    order, notes = tables.pop("caption"), tables.pop("note")
+    texts = {(n["table"], n["group"], n["method"], n["dataset"]): n["text"] for n in notes}
+    return [
+        Published(
+            table=table,
+            dataset=dataset,
+            method=method,
+            mean=float(cell[0]),
+            std=float(cell[1]) if len(cell) == 2 else None,
+            group=group,
+            note=texts.get((table, group, method, dataset), ""),
+        )
+        for table in order
+        for group, rows in tables[table].items()
+        for method, row in rows.items()
+        for dataset, cell in row.items()
+    ]
+
+
+def captions() -> dict[str, str]:
+    """The paper's captions of its result tables, by table."""
+    return dict(_read("published.toml")["caption"])
+
+
+@cache
+def _read(file: str) -> dict[str, Any]:
+    return tomllib.loads(files(__name__).joinpath(file).read_text(encoding="utf-8"))
