@@ -16,10 +16,12 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from lg2ar.config import HEAD_NAMES, Config
+from lg2ar.data.toy import toy_graphs
 from lg2ar.graph import GraphBatch
 from lg2ar.heads import EdgePerturbation, FeatureMasking, Identity, NodeDropping, SubGraph
 from lg2ar.model import LG2AR, StepOutput, build, build_head
 from lg2ar.policy import Draw, Policy
+from lg2ar.training import Trainer
 from strategies import edges_per_graph, graph_batches, sizes
 
 WIDTH = 8
@@ -318,22 +320,14 @@ def mean_loss(model: LG2AR, graph: GraphBatch, draws: int = 6) -> float:
         return average(step(model, graph, 1000 + seed).loss.item() for seed in range(draws))
 
 
-def train(model: LG2AR, graph: GraphBatch, steps: int = 10) -> list[float]:
-    """Train with Adam, each step with its own draw."""
-    optimiser = torch.optim.Adam(model.parameters(), lr=1e-2)
-    losses = []
-    for seed in range(steps):
-        losses.append(stepped_back(model, graph, seed).loss.item())
-        optimiser.step()
-    return losses
-
-
 def assert_learns(chosen: Config) -> None:
-    graph = shapes(range(16))
-    model = build(chosen, WIDTH)
-    before = mean_loss(model, graph)
-    assert all(math.isfinite(loss) for loss in train(model, graph))
-    assert mean_loss(model, graph) < before
+    """Ten steps of Algorithm 1 on toy graphs: finite losses, and a lower one afterwards."""
+    graph = toy_graphs(num_graphs=16).graph
+    trainer = Trainer(build(chosen, graph.num_features), learning_rate=1e-2)
+    before = mean_loss(trainer.model, graph)
+    losses = [trainer.step(graph)[0].loss.item() for _ in range(10)]
+    assert all(math.isfinite(loss) for loss in losses)
+    assert mean_loss(trainer.model, graph) < before
 
 
 @every_contrast
@@ -407,7 +401,8 @@ def test_the_same_seed_gives_the_same_step() -> None:
 def test_a_step_leaves_the_batch_alone() -> None:
     graph, same = shapes(range(8)), shapes(range(8))
     model = build(config(), WIDTH)
-    train(model, graph, steps=8)
+    for seed in range(8):
+        stepped_back(model, graph, seed)
     assert torch.equal(graph.x, same.x)
     assert torch.equal(graph.edge_index, same.edge_index)
     assert torch.equal(graph.batch, same.batch)
