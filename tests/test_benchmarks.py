@@ -27,6 +27,7 @@ from lg2ar.data.benchmarks import (
 )
 from lg2ar.data.dataset import Dataset
 from lg2ar.errors import InputError
+from tiny import write_wikics
 
 LARGE = ("dd", "collab", "reddit-binary", "reddit-multi-5k", "coauthor-cs", "coauthor-physics")
 
@@ -67,28 +68,6 @@ def write_tu(root: Path, name: str = "TINY") -> Path:
     }
     for part, lines in texts.items():
         (raw / f"{name}_{part}.txt").write_text("".join(f"{line}\n" for line in lines))
-    return raw
-
-
-def write_wikics(root: Path, nodes: int = 30) -> Path:
-    """A file in WikiCS's format: twenty splits, one test set, links one way and repeated."""
-    generator = torch.Generator().manual_seed(3)
-
-    def masks(count: int) -> list[list[bool]]:
-        return (torch.rand(count, nodes, generator=generator) < 0.3).tolist()
-
-    content = {
-        "features": torch.randn(nodes, 5, generator=generator).tolist(),
-        "labels": [node % 3 for node in range(nodes)],
-        "links": [[(node + 1) % nodes, (node + 1) % nodes, node] for node in range(nodes)],
-        "train_masks": masks(20),
-        "val_masks": masks(20),
-        "stopping_masks": masks(20),
-        "test_mask": masks(1)[0],
-    }
-    raw = root / "WikiCS" / "raw"
-    raw.mkdir(parents=True)
-    (raw / "data.json").write_text(json.dumps(content))
     return raw
 
 

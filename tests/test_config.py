@@ -71,6 +71,8 @@ def settings() -> st.SearchStrategy[dict[str, Any]]:
             values[name] = st.sampled_from(item.metadata["choices"])
         elif name in SWITCHES:
             values[name] = st.booleans()
+        elif name == "method":  # any word: which there are is looked up when one is built
+            values[name] = st.text("abc-2", min_size=1)
         else:
             low, high, open_low = item.metadata["range"]
             values[name] = (
@@ -180,8 +182,16 @@ def test_an_unknown_key_is_told_the_nearest(wrong: str, meant: str) -> None:
 
 
 def test_a_key_like_no_other_is_told_them_all() -> None:
-    with pytest.raises(InputError, match=r"'qqqq'; known are level, policy, .*checkpoint_every"):
+    with pytest.raises(
+        InputError, match=r"'qqqq'; known are level, method, policy, .*checkpoint_every"
+    ):
         Config.make({"qqqq": 1})
+
+
+@pytest.mark.parametrize("value", [3, "", None, ["lg2ar"]])
+def test_a_method_is_a_word(value: Any) -> None:
+    with pytest.raises(InputError, match=r"method = .* must be a word"):
+        Config.make(method=value)
 
 
 @pytest.mark.parametrize("name", NUMBERS)

@@ -32,7 +32,7 @@ def make(seed: int = 0, device: str = "cpu", **settings: Any) -> tuple[Trainer, 
     return trainer, lambda epoch_seed: store.epoch(8, epoch_seed)
 
 
-def same_weights(a: LG2AR, b: LG2AR) -> bool:
+def same_weights(a: torch.nn.Module, b: torch.nn.Module) -> bool:
     left, right = a.state_dict(), b.state_dict()
     return all(torch.equal(left[key], right[key]) for key in left)
 
@@ -79,6 +79,7 @@ def test_the_coin_steps_one_encoder_and_policy_and_drawn_heads_always() -> None:
     for _ in range(4):
         for batch in batches(0):
             model = trainer.model
+            assert isinstance(model, LG2AR)
             base, augmentation = snapshot(model.base_encoder), snapshot(model.augmentation_encoder)
             policy = snapshot(model.policy)
             output, step_base = trainer.step(batch)
@@ -215,11 +216,12 @@ def test_a_broken_loss_stops_the_run_and_keeps_the_last_good_state() -> None:
 
 def test_a_broken_weight_is_noticed_even_if_the_loss_is_a_number() -> None:
     trainer, batches = make()
+    weight = next(trainer.model.parts()["always"][0].parameters())
 
     def on_last_batch(seed: int) -> Any:
         yield from batches(seed)
         with torch.no_grad():
-            next(trainer.model.policy.parameters())[0] = float("inf")
+            weight[0] = float("inf")
 
     with pytest.raises(NonFiniteLossError, match="weight became infinite"):
         trainer.fit(on_last_batch, 2)

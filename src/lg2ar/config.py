@@ -37,6 +37,7 @@ class Config:
 
     Attributes:
         level: ``graph`` to embed graphs, ``node`` to embed the nodes of one large graph.
+        method: ``lg2ar``, or one of the controls in ``lg2ar.methods`` made from the same parts.
         policy: Which policy draws the augmentations.
         heads: The augmentations to draw from, any subset, in any order.
         contrast: Nodes of one view with graphs of the other, or graphs with graphs (D3).
@@ -81,6 +82,7 @@ class Config:
     """
 
     level: Level = _one_of("graph", "graph", "node")
+    method: str = field(default="lg2ar", metadata={"word": True})
     policy: str = _one_of("gru", "gru", "deepset", "random")
     heads: tuple[str, ...] = field(default=HEAD_NAMES, metadata={"choices": HEAD_NAMES})
     contrast: str = _one_of("local-global", "local-global", "global-global")
@@ -243,6 +245,10 @@ def _checked(item: dataclasses.Field[Any], value: Any) -> Any:
         return _checked_heads(item, value)
     if "choices" in item.metadata:
         return _choice(item.name, value, item.metadata["choices"])
+    if "word" in item.metadata:  # known to a higher layer, which looks it up when it builds
+        if not isinstance(value, str) or not value:
+            raise InputError(f"{item.name} = {value!r} must be a word.")
+        return value.lower()
     if isinstance(item.default, bool):
         if not isinstance(value, bool):
             raise InputError(f"{item.name} = {value!r} must be true or false.")

@@ -11,18 +11,19 @@ from lg2ar.encoders import Encoder
 from lg2ar.graph import GraphBatch
 from lg2ar.layers import BatchNorm
 
-# Nodes and edges that are embedded at a time at graph level.
-BUDGET = 1 << 18
+# Nodes and edges that are embedded at a time at graph level: what fits a processor's caches, and
+# what keeps a GPU busy.
+BUDGET = {"cpu": 1 << 18, "cuda": 1 << 22}
 
 
 @torch.no_grad()
 def embed(
     encoder: Encoder,
-    graph: GraphBatch,
+    graph: GraphBatch | GraphStore,
     level: Level,
     *,
     projected: bool = False,
-    budget: int = BUDGET,
+    budget: int | None = None,
 ) -> Tensor:
     """Embed every graph, or every node of one large graph.
 
@@ -31,7 +32,7 @@ def embed(
 
     Args:
         encoder: The base encoder.
-        graph: All graphs, features included.
+        graph: All graphs, features included; as a store where there is one already.
         level: Whether graphs or nodes are wanted.
         projected: Whether to read after the projection heads.
         budget: Nodes and edges encoded at a time at graph level.
@@ -44,19 +45,22 @@ def embed(
     encoder.eval()
     try:
         if level == "node":
-            return encoder.embed(graph.to(device), projected).nodes.cpu()
-        store = GraphStore(graph)
+            whole = graph.graph if isinstance(graph, GraphStore) else graph
+            return encoder.embed(whole.to(device), projected).nodes.cpu()
+        store = graph if isinstance(graph, GraphStore) else GraphStore(graph)
         rows = [
-            encoder.embed(chunk.to(device), projected).graphs.cpu()
-            for chunk in store.chunks(budget)
+            encoder.embed(chunk.to(device), projected).graphs
+            for chunk in store.chunks(budget or BUDGET[device.type])
         ]
-        return torch.cat(rows)
+        return torch.cat(rows).cpu()
     finally:
         encoder.train(training)
 
 
 @torch.no_grad()
-def calibrate(encoder: Encoder, graph: GraphBatch, *, budget: int = BUDGET) -> None:
+def calibrate(
+    encoder: Encoder, graph: GraphBatch | GraphStore, *, budget: int | None = None
+) -> None:
     """Set the running statistics of batch normalisation to those of the untouched graphs.
 
     During training they are those of views, which differ from what inference sees; and an
@@ -65,18 +69,18 @@ def calibrate(encoder: Encoder, graph: GraphBatch, *, budget: int = BUDGET) -> N
 
     Args:
         encoder: The base encoder.
-        graph: All graphs, features included.
+        graph: All graphs, features included; as a store where there is one already.
         budget: Nodes and edges encoded at a time.
     """
     norms = [part for part in encoder.modules() if isinstance(part, BatchNorm)]
     device, training = next(encoder.parameters()).device, encoder.training
-    store = GraphStore(graph)
+    store = graph if isinstance(graph, GraphStore) else GraphStore(graph)
     encoder.eval()
     try:
         for norm in norms:
             moments = _Moments()
             hook = norm.register_forward_pre_hook(moments)
-            for chunk in store.chunks(budget):
+            for chunk in store.chunks(budget or BUDGET[device.type]):
                 encoder.embed(chunk.to(device))
             hook.remove()
             moments.give_to(norm)

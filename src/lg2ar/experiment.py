@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,7 +23,8 @@ from lg2ar.data.sources import Source, open_source
 from lg2ar.errors import InputError
 from lg2ar.evaluation import calibrate, embed
 from lg2ar.graph import GraphBatch
-from lg2ar.model import LG2AR, build
+from lg2ar.methods import build
+from lg2ar.model import Method
 from lg2ar.records import EpochRecord, RunRecord, Score, versions
 from lg2ar.sampling import repeatable
 from lg2ar.training import Batches, OnEpoch, Trainer
@@ -33,6 +34,9 @@ SMALL_BATCH = 1 << 20
 
 # Settings that may differ when a run is taken up again: they say how long, not what.
 RESUMABLE = ("epochs", "patience", "checkpoint_every")
+
+# Given an epoch's number and the embeddings that the run would give then.
+OnEmbeddings = Callable[[int, Tensor], None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,7 +54,7 @@ class Run:
 
     config: Config
     recipe: FeatureRecipe
-    model: LG2AR
+    model: Method
     history: list[EpochRecord]
     data: dict[str, Any] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
@@ -68,20 +72,8 @@ class Run:
                 "the nodes of one large graph; give it one."
             )
         graph = self.recipe.apply(dataset.graph, dataset.name)
-        encoder = self.model.base_encoder
-        device, projected = next(encoder.parameters()).device, self.config.embedding == "after"
-        with (
-            repeatable(device, self.config.deterministic),
-            sensible_threads(graph, self.config, device),
-        ):
-            rows = embed(encoder, graph, self.config.level, projected=projected)
-        broken = (~rows.isfinite()).any(1).nonzero()
-        if broken.numel():
-            raise InputError(
-                f"{dataset.name}: the embedding of {self.config.level} {int(broken[0])} is not "
-                "finite; its features or edge weights are far outside what was trained on."
-            )
-        return rows
+        with sensible_threads(graph, self.config, next(self.model.parameters()).device):
+            return _embed(self, graph, dataset.name)
 
     def record(self, scores: Mapping[str, Score]) -> RunRecord:
         """The run and its scores as a line of a records file."""
@@ -153,6 +145,8 @@ def pretrain(
     device: str | torch.device = "auto",
     on_epoch: OnEpoch | None = None,
     on_start: Callable[[Config, int], None] | None = None,
+    embed_at: Collection[int] = (),
+    on_embeddings: OnEmbeddings | None = None,
 ) -> Run:
     """Learn embeddings of graphs, or of the nodes of one large graph, without labels.
 
@@ -167,6 +161,9 @@ def pretrain(
         device: ``auto``, ``cpu`` or ``cuda``.
         on_epoch: Called with each epoch's record.
         on_start: Called with the settings and the number of epochs already done.
+        embed_at: Epochs at whose end embeddings are wanted; 0 is before the first one. What
+            training does afterwards does not depend on it.
+        on_embeddings: Called with each of these epochs and its embeddings.
 
     Returns:
         The run, its model on the device it was trained on.
@@ -207,30 +204,43 @@ def pretrain(
 
     def save() -> None:
         if out is not None:
-            _update(run, trainer, graph)
+            _update(run, trainer, store)
             _save(out, run, trainer)
 
+    def look(epoch: int) -> None:
+        if on_embeddings is not None and epoch in embed_at:
+            _update(run, trainer, store)
+            on_embeddings(epoch, _embed(run, store, dataset.name))
+
+    def after_epoch(record: EpochRecord) -> None:
+        if on_epoch is not None:
+            on_epoch(record)
+        look(record.epoch)
+
     with sensible_threads(graph, config, target):
+        store = GraphStore(graph, target)
         if earlier is None:
             save()  # so that a folder that cannot be written is found now, not after the work
+            look(0)
         trainer.fit(
-            make_batches(graph, config, target),
+            make_batches(store, config),
             config.epochs,
-            on_epoch=on_epoch,
+            on_epoch=after_epoch,
             on_checkpoint=save,
             checkpoint_every=config.checkpoint_every,
         )
         if out is None:
-            _update(run, trainer, graph)
+            _update(run, trainer, store)
+        if trainer.stopped_early and trainer.epoch not in embed_at and on_embeddings is not None:
+            on_embeddings(trainer.epoch, _embed(run, store, dataset.name))
     return run
 
 
-def make_batches(graph: GraphBatch, config: Config, device: torch.device) -> Batches:
+def make_batches(store: GraphStore, config: Config) -> Batches:
     """What an epoch consists of: all graphs in batches, or one batch of sub-graphs (A.2)."""
     if config.level == "node":
-        nets = EgoNets(graph, config.hops, device)
+        nets = EgoNets(store.graph, config.hops, store.graph.device)
         return lambda seed: [nets.draw(config.batch_size, seed)]
-    store = GraphStore(graph, device)
     return lambda seed: store.epoch(config.batch_size, seed)
 
 
@@ -331,12 +341,25 @@ def _take_up(out: str, trainer: Trainer, earlier: Checkpoint, epochs: int) -> No
         raise InputError(f"{out}: has {trainer.epoch} epochs already; epochs = {epochs} is fewer.")
 
 
-def _update(run: Run, trainer: Trainer, graph: GraphBatch) -> None:
+def _update(run: Run, trainer: Trainer, store: GraphStore) -> None:
     """Bring the run's own model to what the trainer has to show so far."""
     run.model.load_state_dict(trainer.result())
     if run.config.calibrate:
         with repeatable(trainer.device, run.config.deterministic):
-            calibrate(run.model.base_encoder, graph)
+            calibrate(run.model.base_encoder, store)
+
+
+def _embed(run: Run, graph: GraphBatch | GraphStore, name: str) -> Tensor:
+    encoder, projected = run.model.base_encoder, run.config.embedding == "after"
+    with repeatable(next(encoder.parameters()).device, run.config.deterministic):
+        rows = embed(encoder, graph, run.config.level, projected=projected)
+    broken = (~rows.isfinite()).any(1).nonzero()
+    if broken.numel():
+        raise InputError(
+            f"{name}: the embedding of {run.config.level} {int(broken[0])} is not finite; its "
+            "features or edge weights are far outside what was trained on."
+        )
+    return rows
 
 
 def _save(out: str | Path, run: Run, trainer: Trainer) -> None:

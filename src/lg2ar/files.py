@@ -28,10 +28,18 @@ def write_bytes(path: Path, content: bytes) -> None:
 
 
 def append_line(path: Path, line: str) -> None:
-    """Append one line to a file in a single write, so that lines never interleave."""
+    """Append one line to a file in a single write, so that lines never interleave.
+
+    Where a power cut left the last line without its end, the new one begins a line of its own.
+    """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with open(path, "ab", buffering=0) as file:
-            file.write(line.encode() + b"\n")
+        with open(path, "ab+", buffering=0) as file:
+            start = b""
+            if file.tell():
+                file.seek(-1, os.SEEK_END)
+                start = b"" if file.read(1) == b"\n" else b"\n"
+            file.write(start + line.encode() + b"\n")
+            os.fsync(file.fileno())
     except OSError as error:
         raise InputError(f"{path}: cannot be written ({error}).") from None

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal, cast
@@ -31,6 +32,8 @@ from lg2ar.sampling import private_randomness, seed_from, shuffle_features
 Contrast = Literal["local-global", "global-global"]
 Negatives = Literal["graphs", "shuffled"]
 Normalisation = Literal["graphs", "pairs", "graph-pairs"]
+# A view, its encoding, and the probability of its augmentation.
+EncodedView = tuple[GraphBatch, Encoding, Tensor]
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,7 +51,107 @@ class StepOutput:
     views: tuple[GraphBatch, GraphBatch]
 
 
-class LG2AR(nn.Module):
+@dataclass(frozen=True)
+class Objective:
+    """What a method maximises: how well encoded views tell each other's graphs apart.
+
+    Attributes:
+        bound: Function of scores to be maximised.
+        contrast: ``local-global``, nodes with graphs, or ``global-global``, graphs with graphs.
+        negatives: ``graphs``, the others of the batch, or ``shuffled``, copies with the features
+            of each graph in random order.
+        normalisation: What is averaged over (docs/paper.md, D2).
+    """
+
+    bound: Bound = jensen_shannon
+    contrast: Contrast = "local-global"
+    negatives: Negatives = "graphs"
+    normalisation: Normalisation = "graphs"
+
+    def agreement(
+        self,
+        left: EncodedView,
+        right: EncodedView,
+        encoder: Encoder,
+        discriminator: Discriminator,
+        generator: torch.Generator | None = None,
+    ) -> Tensor:
+        """Bound on the information that the left view's rows have of the right view's graphs.
+
+        Args:
+            left: The view whose rows are told apart.
+            right: The view whose graphs they are told apart by; it may be the same.
+            encoder: What encoded both, for negatives that are encoded here.
+            discriminator: Scores pairs of encodings.
+            generator: Source of randomness.
+        """
+        view, encoding, p = left
+        _, other, p_other = right
+        home = view.batch  # the graph of each row
+        if self.contrast == "global-global":
+            home = torch.arange(view.num_graphs, device=view.device)
+        rows, p = self._rows(encoding, p)
+        if self.negatives == "graphs":
+            scores = discriminator(rows, other.graphs, p, p_other)  # [R, B]
+            places = torch.arange(view.num_graphs, device=view.device)
+            positive = home.unsqueeze(-1) == places
+        else:
+            corrupted, _ = self._rows(encoder(shuffle_features(view, generator)), p)
+            graphs = other.graphs[home]
+            scores = torch.stack(
+                [
+                    discriminator.paired(rows, graphs, p, p_other),
+                    discriminator.paired(corrupted, graphs, p, p_other),
+                ],
+                dim=1,
+            )  # [R, 2]
+            positive = torch.tensor([[True, False]], device=view.device).expand_as(scores)
+        return self._bound(scores, positive, view, home)
+
+    def _rows(self, encoding: Encoding, p: Tensor) -> tuple[Tensor, Tensor]:
+        """What is contrasted with the other view's graphs, and the factor it carries.
+
+        Graph encodings are multiplied by their view's probability; node encodings are not.
+        """
+        if self.contrast == "global-global":
+            return encoding.graphs, p
+        return encoding.nodes, torch.ones_like(p)
+
+    def _bound(self, scores: Tensor, positive: Tensor, view: GraphBatch, home: Tensor) -> Tensor:
+        weight = None
+        if self.normalisation != "pairs" and self.contrast == "local-global":
+            weight = 1 / view.sizes[home].to(scores.dtype)  # a graph's nodes weigh one together
+        if self.normalisation == "graph-pairs":
+            return self.bound(scores, positive, weight, positive_share=1 / scores.size(1))
+        return self.bound(scores, positive, weight)
+
+
+class Method(nn.Module, ABC):
+    """A way to learn a base encoder without labels, as the trainer sees it.
+
+    LG2AR is one; the controls it is compared with (``lg2ar.methods``) are others.
+
+    Attributes:
+        base_encoder: What is learned and kept.
+        num_heads: Number of augmentations it draws from, at least one.
+    """
+
+    base_encoder: Encoder
+    num_heads: int
+
+    @abstractmethod
+    def forward(self, graph: GraphBatch, generator: torch.Generator | None = None) -> StepOutput:
+        """Take one batch: its loss, what was drawn, and the two views."""
+
+    @abstractmethod
+    def parts(self) -> dict[str, list[nn.Module]]:
+        """What is stepped when: ``base`` or ``augmentation`` by the coin, ``always`` every time.
+
+        Without an ``augmentation`` part there is no coin, and ``base`` is stepped every time.
+        """
+
+
+class LG2AR(Method):
     r"""The method, end to end (Algorithm 1).
 
     Args:
@@ -87,11 +190,32 @@ class LG2AR(nn.Module):
         self.heads = nn.ModuleList(heads)
         self.base_encoder = base_encoder
         self.discriminator = discriminator
-        self.bound = bound
-        self.contrast = contrast
-        self.negatives = negatives
-        self.normalisation = normalisation
+        self.objective = Objective(bound, contrast, negatives, normalisation)
         self.scale_by_probability = scale_by_probability
+        self.num_heads = len(heads)
+
+    @property
+    def bound(self) -> Bound:
+        """Function of scores to be maximised."""
+        return self.objective.bound
+
+    @property
+    def contrast(self) -> Contrast:
+        """What is contrasted with graphs."""
+        return self.objective.contrast
+
+    @property
+    def normalisation(self) -> Normalisation:
+        """What is averaged over."""
+        return self.objective.normalisation
+
+    def parts(self) -> dict[str, list[nn.Module]]:
+        """The two encoders by the coin; policy, heads and discriminator always."""
+        return {
+            "augmentation": [self.augmentation_encoder],
+            "base": [self.base_encoder],
+            "always": [self.policy, self.heads, self.discriminator],
+        }
 
     def forward(self, graph: GraphBatch, generator: torch.Generator | None = None) -> StepOutput:
         """Draw two views of every graph in the batch and tell how well they agree."""
@@ -103,57 +227,11 @@ class LG2AR(nn.Module):
         encoding_i, encoding_j = self.base_encoder(view_i), self.base_encoder(view_j)
         one = torch.ones((), device=graph.device)
         p_i, p_j = (draw.p_i, draw.p_j) if self.scale_by_probability else (one, one)
-        agreement = self._agreement(
-            (view_i, encoding_i, p_i), (view_j, encoding_j, p_j), generator
-        ) + self._agreement((view_j, encoding_j, p_j), (view_i, encoding_i, p_i), generator)
-        return StepOutput(loss=-agreement, draw=draw, views=(view_i, view_j))
-
-    def _agreement(
-        self,
-        left: tuple[GraphBatch, Encoding, Tensor],
-        right: tuple[GraphBatch, Encoding, Tensor],
-        generator: torch.Generator | None,
-    ) -> Tensor:
-        """Bound on the information that the left view's rows have of the right view's graphs."""
-        view, encoding, p = left
-        _, other, p_other = right
-        home = view.batch  # the graph of each row
-        if self.contrast == "global-global":
-            home = torch.arange(view.num_graphs, device=view.device)
-        rows, p = self._rows(encoding, p)
-        if self.negatives == "graphs":
-            scores = self.discriminator(rows, other.graphs, p, p_other)  # [R, B]
-            places = torch.arange(view.num_graphs, device=view.device)
-            positive = home.unsqueeze(-1) == places
-        else:
-            corrupted, _ = self._rows(self.base_encoder(shuffle_features(view, generator)), p)
-            graphs = other.graphs[home]
-            scores = torch.stack(
-                [
-                    self.discriminator.paired(rows, graphs, p, p_other),
-                    self.discriminator.paired(corrupted, graphs, p, p_other),
-                ],
-                dim=1,
-            )  # [R, 2]
-            positive = torch.tensor([[True, False]], device=view.device).expand_as(scores)
-        return self._bound(scores, positive, view, home)
-
-    def _rows(self, encoding: Encoding, p: Tensor) -> tuple[Tensor, Tensor]:
-        """What is contrasted with the other view's graphs, and the factor it carries.
-
-        Graph encodings are multiplied by their view's probability; node encodings are not.
-        """
-        if self.contrast == "global-global":
-            return encoding.graphs, p
-        return encoding.nodes, torch.ones_like(p)
-
-    def _bound(self, scores: Tensor, positive: Tensor, view: GraphBatch, home: Tensor) -> Tensor:
-        weight = None
-        if self.normalisation != "pairs" and self.contrast == "local-global":
-            weight = 1 / view.sizes[home].to(scores.dtype)  # a graph's nodes weigh one together
-        if self.normalisation == "graph-pairs":
-            return self.bound(scores, positive, weight, positive_share=1 / scores.size(1))
-        return self.bound(scores, positive, weight)
+        left, right = (view_i, encoding_i, p_i), (view_j, encoding_j, p_j)
+        networks = self.base_encoder, self.discriminator
+        there = self.objective.agreement(left, right, *networks, generator)
+        back = self.objective.agreement(right, left, *networks, generator)
+        return StepOutput(loss=-(there + back), draw=draw, views=(view_i, view_j))
 
 
 def build(config: Config, num_features: int) -> LG2AR:
@@ -175,10 +253,18 @@ def build(config: Config, num_features: int) -> LG2AR:
             "discriminator": model.discriminator,
             **dict(zip(config.heads, model.heads, strict=True)),
         }
-        for name, part in parts.items():
-            torch.manual_seed(seed_from(config.seed, name))
-            initialise(part)
+        initialise_parts(parts, config.seed)
     return model
+
+
+def initialise_parts(parts: Mapping[str, nn.Module], seed: int) -> None:
+    """Initialise each part from the run's seed and the part's own name.
+
+    Every method names its parts alike, so that methods start from the same base encoder as well.
+    """
+    for name, part in parts.items():
+        torch.manual_seed(seed_from(seed, name))
+        initialise(part)
 
 
 def _assemble(config: Config, num_features: int) -> LG2AR:

@@ -26,7 +26,7 @@ class EpochRecord:
         probabilities: The policy's distribution over the augmentations, mean over the steps.
         mean_edge_weight: Mean weight of the edges of all views (docs/paper.md, D7).
         seconds: Wall time.
-        peak_memory: Bytes: of the CUDA device during the epoch, or of the process so far.
+        peak_memory: Bytes during the epoch: allocated on the CUDA device, or held by the process.
     """
 
     epoch: int
@@ -106,6 +106,87 @@ class RunRecord:
     loss: tuple[float, float]
     draws: list[list[int]]
     scores: dict[str, Score]
+
+    def to_json(self) -> str:
+        """The record as one line."""
+        return json.dumps(asdict(self), allow_nan=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """Which cell of a study a run belongs to.
+
+    Attributes:
+        table: Of the paper: ``graph``, ``node``, ``semi``, ``ablation`` or ``cost``.
+        dataset: By name.
+        level: ``graph`` or ``node``.
+        method: ``lg2ar`` or a control.
+        variant: Which LG2AR it is, such as ``gru`` or ``bound=nce``; None for controls.
+        preset: Which named settings it started from, and what was changed in them by hand.
+        seed: Of everything that is drawn, folds included.
+    """
+
+    table: str
+    dataset: str
+    level: str
+    method: str
+    variant: str | None
+    preset: str
+    seed: int
+
+    def __str__(self) -> str:
+        return f"{self.table} {self.dataset} {self.variant or self.method} seed {self.seed}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluation:
+    """What an encoder was worth after one epoch.
+
+    Attributes:
+        protocol: How it was read, by name.
+        epoch: Of pre-training; 0 is the untrained encoder.
+        selection: What was selected within this evaluation; None where nothing was.
+        accuracy: Percent in each fold or split.
+    """
+
+    protocol: str
+    epoch: int
+    selection: str | None
+    accuracy: list[float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudyRecord:
+    """A finished run of a study: one JSON line.
+
+    Attributes:
+        task: Which cell it belongs to.
+        config: All settings, the seed among them.
+        data: What was trained on, with its fingerprint.
+        versions: What it was made with.
+        device: The processor it ran on.
+        cost: ``seconds`` of training, ``seconds_per_epoch`` (median, the first one left out where
+            there are more), ``peak_memory`` in bytes, ``evaluation_seconds``.
+        epochs: How many epochs were trained.
+        heads: The augmentations, in the order of ``draws`` and ``probabilities``.
+        losses: Of each epoch.
+        draws: How often each pair of augmentations was drawn over the whole run.
+        probabilities: The policy's distribution in the last epoch.
+        evaluations: Under each protocol, after each evaluated epoch.
+    """
+
+    task: Task
+    config: dict[str, Any]
+    data: dict[str, Any]
+    versions: dict[str, str]
+    device: str
+    cost: dict[str, float]
+    epochs: int
+    heads: list[str]
+    losses: list[float]
+    draws: list[list[int]]
+    probabilities: list[float]
+    evaluations: list[Evaluation]
 
     def to_json(self) -> str:
         """The record as one line."""

@@ -6,7 +6,7 @@ import math
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import torch
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from lg2ar.errors import NonFiniteLossError
 from lg2ar.graph import GraphBatch
-from lg2ar.model import LG2AR, StepOutput
+from lg2ar.model import Method, StepOutput
 from lg2ar.records import EpochRecord
 from lg2ar.sampling import private_randomness, repeatable, seed_from
 
@@ -41,7 +41,7 @@ class Trainer:
 
     def __init__(
         self,
-        model: LG2AR,
+        model: Method,
         *,
         learning_rate: float,
         weight_decay: float = 0.0,
@@ -57,15 +57,11 @@ class Trainer:
         self.seed = seed
         self.deterministic = deterministic
         self.device = next(model.parameters()).device
-        parts: dict[str, list[nn.Module]] = {
-            "augmentation": [model.augmentation_encoder],
-            "base": [model.base_encoder],
-            "always": [model.policy, model.heads, model.discriminator],
-        }
+        self.parts = model.parts()
         # One optimiser each: Adam's moments of an encoder rest while the other one is stepped.
         self.optimizers = {
             name: torch.optim.Adam(parameters, lr=learning_rate, weight_decay=weight_decay)
-            for name, modules in parts.items()
+            for name, modules in self.parts.items()
             if (parameters := [p for module in modules for p in module.parameters()])
         }
         self.history: list[EpochRecord] = []
@@ -146,8 +142,9 @@ class Trainer:
         Returns:
             What the batch gave, and whether the base encoder was the one stepped.
         """
-        step_base = bool(torch.rand(()) < 0.5)
-        resting = self.model.augmentation_encoder if step_base else self.model.base_encoder
+        alternate = "augmentation" in self.parts
+        step_base = not alternate or bool(torch.rand(()) < 0.5)
+        resting = self.parts["augmentation" if step_base else "base"] if alternate else []
         names = ["base" if step_base else "augmentation", "always"]
         stepped = [self.optimizers[name] for name in names if name in self.optimizers]
         for optimizer in self.optimizers.values():
@@ -166,11 +163,10 @@ class Trainer:
     def _run_epoch(self, batches: Batches) -> EpochRecord:
         number = self.epoch + 1
         torch.manual_seed(seed_from(self.seed, number))
-        if self.device.type == "cuda":
-            torch.cuda.reset_peak_memory_stats(self.device)
+        _forget_peak_memory(self.device)
         self.model.train()
         start = time.perf_counter()
-        tally = _Tally(self.model.policy.num_heads, self.device)
+        tally = _Tally(self.model.num_heads, self.device)
         for batch in batches(seed_from(self.seed, number, 1)):
             tally.add(*self.step(batch))
         losses, summary = tally.losses(), tally.summary()
@@ -257,9 +253,9 @@ class Trainer:
 
 
 @contextmanager
-def _frozen(module: nn.Module) -> Iterator[None]:
-    """Have no gradients computed for a module's weights; they flow through it all the same."""
-    weights = [p for p in module.parameters() if p.requires_grad]
+def _frozen(modules: list[nn.Module]) -> Iterator[None]:
+    """Have no gradients computed for some modules' weights; they flow through all the same."""
+    weights = [p for module in modules for p in module.parameters() if p.requires_grad]
     for p in weights:
         p.requires_grad_(False)
     try:
@@ -308,9 +304,22 @@ class _Tally:
         }
 
 
+def _forget_peak_memory(device: torch.device) -> None:
+    """Begin to measure the peak anew, where the system lets us."""
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+    elif sys.platform == "linux":
+        with suppress(OSError), open("/proc/self/clear_refs", "w") as file:
+            file.write("5")
+
+
 def _peak_memory(device: torch.device) -> int:
+    """Bytes: allocated on a CUDA device, or held by the process."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
+    if sys.platform == "linux":
+        with suppress(OSError), open("/proc/self/status") as file:
+            return next(int(line.split()[1]) * 1024 for line in file if line.startswith("VmHWM"))
     if sys.platform == "win32":
         return 0  # not told there
     import resource

@@ -50,12 +50,14 @@ def hyperparameters(name: str, preset: str = "paper") -> dict[str, Any]:
     if preset not in known:
         raise InputError(f"'{preset}' is not a known preset; known are {', '.join(known)}.")
     dataset = find_benchmark(name).name
-    rows = _read("hyperparameters.toml")["preset"][preset]["datasets"]
-    if dataset not in rows:
+    chosen = _read("hyperparameters.toml")["preset"][preset]
+    rows = chosen["datasets"]
+    if dataset not in rows and not chosen.get("any"):
         raise InputError(
             f"preset '{preset}' has no settings for '{dataset}'; it has some for {', '.join(rows)}."
         )
-    return dict(rows[dataset])
+    base = hyperparameters(name, chosen["base"]) if "base" in chosen else {}
+    return {**base, **chosen.get("all", {}), **rows.get(dataset, {})}
 
 
 def presets() -> dict[str, str]:

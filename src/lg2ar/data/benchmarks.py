@@ -11,6 +11,7 @@ import json
 import os
 import re
 import sys
+import time
 import warnings
 import zipfile
 import zlib
@@ -30,6 +31,7 @@ from lg2ar.data.dataset import Dataset
 from lg2ar.errors import InputError
 from lg2ar.files import write_bytes
 from lg2ar.graph import GraphBatch
+from lg2ar.splits import Splits
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
@@ -67,21 +69,6 @@ class Benchmark:
     edges: float = 0
     features: int = 0
     classes: int = 0
-
-
-@dataclass(frozen=True, eq=False)
-class Splits:
-    """The splits that were published with a data set, as masks of shape ``[splits, N]``.
-
-    Attributes:
-        train: True where a node's label may be learned from.
-        validation: True where it may be used to choose.
-        test: True where it counts.
-    """
-
-    train: Tensor
-    validation: Tensor
-    test: Tensor
 
 
 def _graphs(name: str, *statistics: Any) -> Benchmark:
@@ -233,6 +220,23 @@ def measure(dataset: Dataset) -> dict[str, float]:
         "features": graph.num_features,
         "classes": 0 if dataset.y is None else len(set(dataset.y.tolist())),
     }
+
+
+def load_and_measure(name: str, root: str | Path | None = None) -> dict[str, Any]:
+    """Load one of the fifteen and see that it is what the list says.
+
+    Returns:
+        Its statistics, fingerprint, and the seconds it took to load.
+
+    Raises:
+        InputError: Where it cannot be loaded, or is of another size.
+    """
+    start = time.perf_counter()
+    dataset = open_benchmark(name, root)
+    seconds = time.perf_counter() - start
+    benchmark = find_benchmark(name)
+    _check(benchmark, dataset, data_root(root) / benchmark.folder / "raw")
+    return {**measure(dataset), "fingerprint": dataset.fingerprint(), "seconds": seconds}
 
 
 def _load(benchmark: Benchmark, root: Path, keys: Collection[str]) -> dict[str, Tensor]:

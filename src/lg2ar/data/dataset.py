@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import torch
@@ -41,6 +42,10 @@ class Dataset:
 
     def fingerprint(self) -> str:
         """SHA-256 of the tensors: two data sets with the same one are the same."""
+        return self._fingerprint
+
+    @cached_property
+    def _fingerprint(self) -> str:
         digest = hashlib.sha256()
         graph = self.graph
         for tensor in (graph.x, graph.edge_index, graph.batch, graph.edge_weight, self.y):

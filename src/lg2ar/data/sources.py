@@ -35,6 +35,11 @@ def open_source(source: Source, level: Level | None = None) -> Dataset:
         level: What is to be embedded; where PyG does not tell, one graph means its nodes.
     """
     if isinstance(source, Dataset):
+        weight = source.graph.edge_weight
+        if source.graph.x.dtype == torch.float32 and (
+            weight is None or weight.dtype == torch.float32
+        ):
+            return source
         return replace(source, graph=source.graph.to(source.graph.device, torch.float32))
     if isinstance(source, str | Path):
         return _open_named(source, level)

@@ -11,18 +11,35 @@ from typing import Any
 from lg2ar.errors import InputError
 
 
-def read_records(path: str | Path) -> list[dict[str, Any]]:
+class Record(dict[str, Any]):
+    """A line of a records file, which knows its place there.
+
+    Args:
+        values: What the line says.
+        place: The file and the line, for errors.
+    """
+
+    def __init__(self, values: Mapping[str, Any], place: str) -> None:
+        super().__init__(values)
+        self.place = place
+
+
+def read_records(path: str | Path) -> list[Record]:
     """Read a records file, one JSON object a line."""
     try:
         lines = Path(path).read_text(encoding="utf-8").splitlines()
-    except OSError as error:
+    except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: cannot be read ({error}).") from None
     records = []
     for number, line in enumerate(lines, start=1):
+        place = f"{path}, line {number}"
         try:
-            records.append(json.loads(line))
+            values = json.loads(line)
         except ValueError as error:
-            raise InputError(f"{path}, line {number}: not a record ({error}).") from None
+            raise InputError(f"{place}: not a record ({error}).") from None
+        if not isinstance(values, dict):
+            raise InputError(f"{place}: not a record, which is a JSON object.")
+        records.append(Record(values, place))
     return records
 
 

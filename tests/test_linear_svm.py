@@ -16,7 +16,8 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
 from torch import Tensor
 
-from lg2ar import svm
+from lg2ar.probes import linear_svm, nested_accuracy, newton
+from lg2ar.probes.folds import C_GRID
 
 Array = NDArray[np.float64]
 Labels = NDArray[np.int64]
@@ -55,7 +56,7 @@ def one_vs_rest(y: Labels, classes: int) -> Tensor:
     return torch.from_numpy(np.stack([np.where(y == k, 1.0, -1.0) for k in range(classes)]))
 
 
-def weights(solution: svm.Solution) -> Array:
+def weights(solution: linear_svm.Solution) -> Array:
     both = torch.cat([solution.coef, solution.intercept[:, None]], dim=1)
     return both.cpu().numpy().astype(np.float64)
 
@@ -74,7 +75,7 @@ def grid_search(
         train = np.setdiff1d(np.arange(len(y)), test)
         probe = LinearSVC(tol=1e-8, max_iter=20_000, dual=x.shape[0] < x.shape[1], random_state=0)
         steps = make_pipeline(StandardScaler(), probe) if scale else make_pipeline(probe)
-        search = GridSearchCV(steps, {"linearsvc__C": list(svm.C_GRID)}, cv=5)
+        search = GridSearchCV(steps, {"linearsvc__C": list(C_GRID)}, cv=5)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             search.fit(x[train], y[train])
@@ -89,8 +90,8 @@ def test_agrees_with_scikit_learn(n: int, d: int, classes: int) -> None:
     x, y = blobs(n, d, classes)
     signs = one_vs_rest(y, classes)
     start = None
-    for C in svm.C_GRID:
-        start = svm.fit(
+    for C in C_GRID:
+        start = linear_svm.fit(
             torch.from_numpy(x), signs, torch.ones_like(signs), C, start=start, tolerance=1e-12
         )
         for k in range(classes):
@@ -114,13 +115,13 @@ def test_masked_problem_is_the_problem_of_its_rows(n: int, d: int, scaled: bool)
     signs = one_vs_rest(y, 2)[1:].expand(6, n)
     C = torch.tensor([0.01, 1.0, 100.0] * 2, dtype=torch.float64)
     rows = torch.from_numpy(x)
-    scaling = svm.standardise(rows, masks) if scaled else None
-    together = svm.fit(rows, signs, masks, C, scaling=scaling, tolerance=1e-12)
+    scaling = linear_svm.standardise(rows, masks) if scaled else None
+    together = linear_svm.fit(rows, signs, masks, C, scaling=scaling, tolerance=1e-12)
     for p in range(6):
         own = x[masks[p].numpy()]
         own = StandardScaler().fit_transform(own) if scaled else own
         sign = signs[p, masks[p]]
-        alone = svm.fit(
+        alone = linear_svm.fit(
             torch.from_numpy(own), sign[None], torch.ones(1, len(own)), float(C[p]), tolerance=1e-12
         )
         np.testing.assert_allclose(weights(together)[p], weights(alone)[0], rtol=1e-4, atol=1e-5)
@@ -132,10 +133,10 @@ def test_rows_of_each_fold_or_a_scaling_of_shared_rows() -> None:
     x, y = blobs(50, 6, 3)
     folds = torch.from_numpy(np.random.default_rng(1).random((4, 50)) < 0.7)
     masks, signs = folds.repeat_interleave(3, 0), one_vs_rest(y, 3).repeat(4, 1)
-    rows, scaling = torch.from_numpy(x), svm.standardise(torch.from_numpy(x), masks)
-    written_out = svm.standardise(rows, folds).apply(rows)  # [folds, n, d]
-    a = svm.fit(rows, signs, masks, 1.0, scaling=scaling, tolerance=1e-12)
-    b = svm.fit(written_out, signs, masks, 1.0, tolerance=1e-12)
+    rows, scaling = torch.from_numpy(x), linear_svm.standardise(torch.from_numpy(x), masks)
+    written_out = linear_svm.standardise(rows, folds).scaled(rows)  # [folds, n, d]
+    a = linear_svm.fit(rows, signs, masks, 1.0, scaling=scaling, tolerance=1e-12)
+    b = linear_svm.fit(written_out, signs, masks, 1.0, tolerance=1e-12)
     np.testing.assert_allclose(weights(a), weights(b), atol=1e-5)
 
 
@@ -144,10 +145,10 @@ def test_rows_of_each_fold_or_a_scaling_of_shared_rows() -> None:
 def test_gap_bounds_the_true_error(tolerance: float, n: int, d: int) -> None:
     x, y = blobs(n, d, 2, signal=0.2)
     signs = one_vs_rest(y, 2)[1:].expand(7, n)
-    C, ones = torch.tensor(svm.C_GRID, dtype=torch.float64), torch.ones(7, n)
+    C, ones = torch.tensor(C_GRID, dtype=torch.float64), torch.ones(7, n)
     rows = torch.from_numpy(x)
-    rough = svm.fit(rows, signs, ones, C, tolerance=tolerance)
-    exact = svm.fit(rows, signs, ones, C, tolerance=1e-13)
+    rough = linear_svm.fit(rows, signs, ones, C, tolerance=tolerance)
+    exact = linear_svm.fit(rows, signs, ones, C, tolerance=1e-13)
     assert bool((rough.gap <= tolerance).all())
     error = (rough.objective - exact.objective) / rough.objective
     assert bool((error <= rough.gap + 1e-12).all())
@@ -157,7 +158,7 @@ def test_gap_bounds_the_true_error(tolerance: float, n: int, d: int) -> None:
 def test_gap_is_primal_minus_dual() -> None:
     x, y = blobs(40, 5, 2)
     sign, C = np.where(y == 1, 1.0, -1.0), 0.3
-    rough = svm.fit(
+    rough = linear_svm.fit(
         torch.from_numpy(x),
         torch.from_numpy(sign)[None],
         torch.ones(1, 40),
@@ -177,9 +178,11 @@ def test_gap_is_primal_minus_dual() -> None:
 def test_says_so_when_the_tolerance_is_missed() -> None:
     x, y = blobs(60, 5, 2, signal=0.5)
     rows, signs = torch.from_numpy(x), one_vs_rest(y, 2)
-    with pytest.raises(svm.ConvergenceError, match="2 of 2 linear SVMs missed the tolerance 1e-09"):
-        svm.fit(rows, signs, torch.ones_like(signs), 10.0, max_steps=1, tolerance=1e-9)
-    rough = svm.fit(
+    with pytest.raises(
+        linear_svm.ConvergenceError, match="2 of 2 linear SVMs missed the tolerance 1e-09"
+    ):
+        linear_svm.fit(rows, signs, torch.ones_like(signs), 10.0, max_steps=1, tolerance=1e-9)
+    rough = linear_svm.fit(
         rows, signs, torch.ones_like(signs), 10.0, max_steps=1, tolerance=1e-9, strict=False
     )
     assert not bool(rough.converged.any())
@@ -190,13 +193,13 @@ def test_own_hessians_and_conjugate_gradients_agree(monkeypatch: pytest.MonkeyPa
     masks = torch.from_numpy(np.random.default_rng(1).random((8, 150)) < 0.7)
     signs = one_vs_rest(y, 2)[1:].expand(8, 150)
     args = torch.from_numpy(x), signs, masks, 10.0
-    direct = svm.fit(*args, tolerance=1e-13)
-    monkeypatch.setattr(svm, "_DIRECT_WIDTH", 0)
-    iterative = svm.fit(*args, tolerance=1e-13)
-    monkeypatch.setattr(svm, "_CHUNK", 16 * 170 * 3)  # three problems at a time
+    direct = linear_svm.fit(*args, tolerance=1e-13)
+    monkeypatch.setattr(newton, "_DIRECT_WIDTH", {"cpu": 0, "cuda": 0})
+    iterative = linear_svm.fit(*args, tolerance=1e-13)
+    monkeypatch.setattr(linear_svm, "_CHUNK", 16 * 170 * 3)  # three problems at a time
     np.testing.assert_allclose(weights(direct), weights(iterative), rtol=1e-5, atol=1e-7)
     np.testing.assert_allclose(
-        weights(direct), weights(svm.fit(*args, tolerance=1e-13)), rtol=1e-5, atol=1e-7
+        weights(direct), weights(linear_svm.fit(*args, tolerance=1e-13)), rtol=1e-5, atol=1e-7
     )
 
 
@@ -204,13 +207,13 @@ def test_scaling_reads_training_rows_alone() -> None:
     x, _ = blobs(30, 4, 2)
     x[:20, 3] = 7.1  # constant in training, not in the test rows
     mask = torch.arange(30)[None] < 20
-    scaling = svm.standardise(torch.from_numpy(x), mask)
+    scaling = linear_svm.standardise(torch.from_numpy(x), mask)
     expected = StandardScaler().fit(x[:20])
     np.testing.assert_allclose(scaling.shift[0], expected.mean_, rtol=1e-10)
     np.testing.assert_allclose(scaling.factor[0, :3], 1 / expected.scale_[:3], rtol=1e-10)
     assert scaling.factor[0, 3] == 0
     x[20:] *= 1000
-    again = svm.standardise(torch.from_numpy(x), mask)
+    again = linear_svm.standardise(torch.from_numpy(x), mask)
     torch.testing.assert_close(again.shift, scaling.shift, rtol=1e-9, atol=1e-9)
     torch.testing.assert_close(again.factor, scaling.factor, rtol=1e-6, atol=0)
 
@@ -219,9 +222,9 @@ def test_scaling_reads_training_rows_alone() -> None:
 def test_a_test_row_changes_only_its_own_prediction(scale: bool) -> None:
     x, y = blobs(60, 4, 2, signal=0.4)
     folds = outer_folds(x, y)
-    before = svm.nested_accuracy(x, y, folds[:1], scale=scale, tolerance=1e-10)
+    before = nested_accuracy(x, y, folds[:1], scale=scale, tolerance=1e-10)
     x[folds[0][0]] *= 1e3
-    after = svm.nested_accuracy(x, y, folds[:1], scale=scale, tolerance=1e-10)
+    after = nested_accuracy(x, y, folds[:1], scale=scale, tolerance=1e-10)
     np.testing.assert_allclose(after.inner, before.inner)
     assert after.C == before.C
     assert abs(after.accuracy - before.accuracy) <= 100 / len(folds[0]) + 1e-9
@@ -234,7 +237,7 @@ def test_nested_search_agrees_with_scikit_learn(
 ) -> None:
     x, y = blobs(n, d, classes, signal=0.4, seed=3)
     folds = outer_folds(x, y)
-    found = svm.nested_accuracy(x, y, folds, scale=scale, device=device, tolerance=1e-10)
+    found = nested_accuracy(x, y, folds, scale=scale, device=device, tolerance=1e-10)
     accuracy, chosen = grid_search(x, y, folds, scale=scale)
     assert found.converged
     assert found.gap <= 1e-10
@@ -246,8 +249,8 @@ def test_nested_search_agrees_with_scikit_learn(
 def test_default_tolerance_is_enough(scale: bool) -> None:
     x, y = blobs(300, 120, 3, signal=0.15, seed=5)
     folds = outer_folds(x, y)
-    rough = svm.nested_accuracy(x, y, folds, scale=scale)
-    exact = svm.nested_accuracy(x, y, folds, scale=scale, tolerance=1e-12)
+    rough = nested_accuracy(x, y, folds, scale=scale)
+    exact = nested_accuracy(x, y, folds, scale=scale, tolerance=1e-12)
     assert rough.accuracy.mean() == pytest.approx(exact.accuracy.mean(), abs=0.1)
     assert rough.problems == 4 * 6 * 7 * 3
 
@@ -256,7 +259,7 @@ def test_ties_go_to_the_smallest_c() -> None:
     draw = np.random.default_rng(0)
     y = np.arange(40) % 2
     x = draw.standard_normal((40, 3)) * 0.01 + 10 * y[:, None]
-    found = svm.nested_accuracy(x, y, outer_folds(x, y), C=(10.0, 1.0, 100.0))
+    found = nested_accuracy(x, y, outer_folds(x, y), C=(10.0, 1.0, 100.0))
     np.testing.assert_array_equal(found.C, 1.0)
     np.testing.assert_array_equal(found.accuracy, 100.0)
 
@@ -271,7 +274,7 @@ def test_awkward_data(scale: bool) -> None:
     y[y == 2] = 0
     y[[3, 50, 70]] = 2  # fewer rows than inner folds: missing from none, rare in all
     folds = outer_folds(x, np.minimum(y, 1))
-    found = svm.nested_accuracy(x, y, folds, scale=scale, tolerance=1e-9)
+    found = nested_accuracy(x, y, folds, scale=scale, tolerance=1e-9)
     accuracy, chosen = grid_search(x, y, folds, scale=scale)
     assert found.converged
     np.testing.assert_array_equal(found.C, chosen)
@@ -281,9 +284,9 @@ def test_awkward_data(scale: bool) -> None:
 def test_labels_of_any_kind_and_single_precision_rows() -> None:
     x, y = blobs(60, 4, 3)
     folds = outer_folds(x, y)
-    expected = svm.nested_accuracy(x.astype(np.float32), y, folds)
+    expected = nested_accuracy(x.astype(np.float32), y, folds)
     named = np.array(["b", "a", "c"])[y]
-    found = svm.nested_accuracy(torch.from_numpy(x).float(), named, folds)
+    found = nested_accuracy(torch.from_numpy(x).float(), named, folds)
     np.testing.assert_allclose(found.accuracy, expected.accuracy)
 
 
@@ -291,25 +294,27 @@ def test_devices_agree(device: torch.device) -> None:
     x, y = blobs(200, 110, 3)
     signs = one_vs_rest(y, 3)
     args = torch.from_numpy(x), signs, torch.ones_like(signs)
-    here = svm.fit(args[0].to(device), args[1].to(device), args[2].to(device), 1.0, tolerance=1e-12)
+    here = linear_svm.fit(
+        args[0].to(device), args[1].to(device), args[2].to(device), 1.0, tolerance=1e-12
+    )
     assert here.coef.device.type == device.type
     np.testing.assert_allclose(
-        weights(here), weights(svm.fit(*args, 1.0, tolerance=1e-12)), atol=1e-5
+        weights(here), weights(linear_svm.fit(*args, 1.0, tolerance=1e-12)), atol=1e-5
     )
 
 
 def test_bad_input_is_named() -> None:
     x, signs = torch.zeros(4, 2, dtype=torch.float64), torch.ones(1, 4)
     with pytest.raises(ValueError, match="C must be positive, got -1"):
-        svm.fit(x, signs, signs, -1.0)
+        linear_svm.fit(x, signs, signs, -1.0)
     with pytest.raises(ValueError, match=r"do not fit x \[4, 2\]"):
-        svm.fit(x, signs[:, :3], signs[:, :3], 1.0)
+        linear_svm.fit(x, signs[:, :3], signs[:, :3], 1.0)
     with pytest.raises(ValueError, match="not finite"):
-        svm.fit(x / 0, signs, signs, 1.0)
+        linear_svm.fit(x / 0, signs, signs, 1.0)
     with pytest.raises(ValueError, match="two classes, got 1"):
-        svm.nested_accuracy(x, [0, 0, 0, 0], [[0]])
+        nested_accuracy(x, [0, 0, 0, 0], [[0]])
     with pytest.raises(ValueError, match="row numbers below 4"):
-        svm.nested_accuracy(x, [0, 0, 1, 1], [[9]])
+        nested_accuracy(x, [0, 0, 1, 1], [[9]])
 
 
 @pytest.mark.parametrize("scale", [False, True])
@@ -318,7 +323,7 @@ def test_mutag(scale: bool, device: torch.device) -> None:
         pytest.skip("LG2AR_DATA does not say where the data sets are")
     x, y = mutag()
     folds = outer_folds(x, y, 10)
-    found = svm.nested_accuracy(x, y, folds, scale=scale, device=device, tolerance=1e-10)
+    found = nested_accuracy(x, y, folds, scale=scale, device=device, tolerance=1e-10)
     accuracy, _ = grid_search(x, y, folds, scale=scale)
     assert found.accuracy.mean() == pytest.approx(accuracy.mean(), abs=0.1)
 

@@ -1,4 +1,4 @@
-"""Small classifiers that read embeddings."""
+"""Logistic regression on a small share of the labels."""
 
 from __future__ import annotations
 

@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
+from lg2ar.cli.options import (
+    DataOption,
+    DeviceOption,
+    SettingOption,
+    SourceArgument,
+    look_for_data_in,
+    read_settings,
+)
+from lg2ar.cli.progress import progress
+from lg2ar.cli.studies import figure, reproduce, table
 from lg2ar.errors import InputError, NonFiniteLossError
 
 if TYPE_CHECKING:
-    from lg2ar.config import Config
     from lg2ar.experiment import Run
-    from lg2ar.records import EpochRecord
 
 app = typer.Typer(
     help="Embeddings of graphs and nodes without labels, by learned augmentations (LG2AR).",
@@ -26,32 +31,6 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-
-SourceArgument = Annotated[
-    str,
-    typer.Argument(
-        metavar="SOURCE",
-        help="toy-graphs, toy-nodes, a benchmark by name (see lg2ar datasets), or an .npz file.",
-    ),
-]
-DataOption = Annotated[
-    Path | None,
-    typer.Option(
-        envvar="LG2AR_DATA", help="Folder of the benchmark data sets; default: the user's cache."
-    ),
-]
-SettingOption = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="One setting; may be repeated."),
-]
-SHORT = {
-    "identity": "identity",
-    "node-dropping": "nodes",
-    "edge-perturbation": "edges",
-    "sub-graph": "sub-graph",
-    "feature-masking": "features",
-}
-DeviceOption = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
 
 
 @app.command()
@@ -70,9 +49,9 @@ def demo(
     from lg2ar.report.maps import EmbeddingMap, project
     from lg2ar.report.page import write_page
 
-    with _progress() as (on_start, on_epoch):
+    with progress() as (on_start, on_epoch):
         result = run_demo(
-            out, _settings(None, setting, seed), device, on_start=on_start, on_epoch=on_epoch
+            out, read_settings(None, setting, seed), device, on_start=on_start, on_epoch=on_epoch
         )
     labels = result.labels.numpy()
     embedded = {"untrained": result.untrained, "trained": result.trained}
@@ -102,9 +81,9 @@ def pretrain(
     """Learn embeddings of graphs, or of the nodes of one large graph, without labels."""
     from lg2ar import experiment
 
-    _look_for_data_in(data)
-    settings = _settings(config, setting, seed)
-    with _progress() as (on_start, on_epoch):
+    look_for_data_in(data)
+    settings = read_settings(config, setting, seed)
+    with progress() as (on_start, on_epoch):
         run = experiment.pretrain(
             source,
             settings,
@@ -130,7 +109,7 @@ def embed(
     from lg2ar.data.sources import open_source
     from lg2ar.embeddings import check_format, write_embeddings
 
-    _look_for_data_in(data)
+    look_for_data_in(data)
     check_format(out)
     if out.resolve() == Path(source).resolve():
         raise InputError(f"{out}: is the source itself; choose another --out.")
@@ -144,14 +123,19 @@ def embed(
 @app.command()
 def datasets(
     data: DataOption = None,
+    check: Annotated[
+        bool, typer.Option("--check", help="Load those that are here and compare their statistics.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="As JSON, for scripts.")] = False,
 ) -> None:
     """List the benchmark data sets, and which of them are here."""
     from dataclasses import asdict
 
-    from lg2ar.data.benchmarks import BENCHMARKS, data_root, present
+    from lg2ar.data.benchmarks import BENCHMARKS, data_root, load_and_measure, present
 
     rows = [asdict(item) | {"present": present(item, data)} for item in BENCHMARKS.values()]
+    for row in rows if check else []:
+        row["loaded"] = load_and_measure(row["name"], data) if row["present"] else None
     if as_json:
         print(json.dumps(rows, indent=2))
         return
@@ -160,8 +144,15 @@ def datasets(
     for row in rows:
         numbers = "".join(f"{row[name]:>10g}" for name in names[2:-1])
         here = "yes" if row["present"] else "no"
-        print(f"{row['name']:<18}{row['level']:<7}{numbers}{here:>10}")
+        loaded = row.get("loaded")
+        more = f"  as listed, loaded in {loaded['seconds']:.1f} s" if loaded else ""
+        print(f"{row['name']:<18}{row['level']:<7}{numbers}{here:>10}{more}")
     print(f"Nodes and edges of many graphs are means. Data folder: {data_root(data)}")
+
+
+app.command()(reproduce)
+app.command()(table)
+app.command()(figure)
 
 
 @app.command()
@@ -204,21 +195,6 @@ def _refuse_usage(error: Any) -> NoReturn:
     _refuse(f"{message.rstrip('.')}; see '{command} --help'.")
 
 
-def _settings(file: Path | None, pairs: list[str] | None, seed: int | None) -> dict[str, Any]:
-    from lg2ar.config import parse_setting, read_toml
-
-    settings = {} if file is None else read_toml(file)
-    settings |= dict(parse_setting(pair) for pair in pairs or [])
-    if seed is not None:
-        settings["seed"] = seed
-    return settings
-
-
-def _look_for_data_in(folder: Path | None) -> None:
-    if folder is not None:
-        os.environ["LG2AR_DATA"] = str(folder)
-
-
 def _summary(run: Run, out: Path) -> str:
     if not run.history:
         return f"Nothing was trained (epochs = 0); the initialised model is in {out}"
@@ -231,43 +207,3 @@ def _summary(run: Run, out: Path) -> str:
         f"{last.epoch} epochs in {seconds:.1f} s, loss {run.history[0].loss:.4f} to "
         f"{last.loss:.4f}\nPolicy: {policy}\nRun folder: {out}"
     )
-
-
-@contextmanager
-def _progress() -> Iterator[tuple[Callable[[Config, int], None], Callable[[EpochRecord], None]]]:
-    """A progress bar with loss, draws and speed; silent where there is no terminal."""
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
-    console = Console(stderr=True)
-    columns = (
-        TextColumn("{task.completed}/{task.total}"),
-        BarColumn(bar_width=10),
-        TextColumn("loss {task.fields[loss]}  {task.fields[drawn]}  {task.fields[speed]}"),
-        TimeRemainingColumn(compact=True),
-    )
-    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
-        task = bar.add_task("", total=None, loss="-", drawn="-", speed="")
-        heads: tuple[str, ...] = ()
-
-        def on_start(config: Config, done: int) -> None:
-            nonlocal heads
-            heads = config.heads
-            bar.update(task, total=config.epochs, completed=done)
-
-        def on_epoch(record: EpochRecord) -> None:
-            i, j = record.most_drawn()
-            bar.update(
-                task,
-                completed=record.epoch,
-                loss=f"{record.loss:.4f}",
-                drawn=f"{SHORT[heads[i]]} + {SHORT[heads[j]]}",
-                speed=f"{record.steps / max(record.seconds, 1e-9):.0f} steps/s",
-            )
-
-        try:
-            yield on_start, on_epoch
-        except KeyboardInterrupt:
-            message = "lg2ar: interrupted; the last checkpoint is kept, --resume goes on."
-            print(message, file=sys.stderr)
-            raise typer.Exit(130) from None

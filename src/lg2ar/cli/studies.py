@@ -1,0 +1,168 @@
+"""The commands of the study: reproduce the paper's tables, print them, draw its figures."""
+
+from __future__ import annotations
+
+import statistics
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from lg2ar.cli.options import (
+    DataOption,
+    DeviceOption,
+    SettingOption,
+    look_for_data_in,
+    read_settings,
+)
+from lg2ar.errors import InputError
+
+TableArgument = Annotated[
+    str, typer.Argument(metavar="TABLE", help="graph, node, semi, ablation or cost.")
+]
+
+
+def reproduce(
+    table: TableArgument,
+    datasets: Annotated[
+        list[str] | None,
+        typer.Option(help="Data sets, comma-separated or repeated; default: the table's."),
+    ] = None,
+    variants: Annotated[
+        list[str] | None,
+        typer.Option(help="gru, infograph, bound=nce, ...; default: the table's."),
+    ] = None,
+    seeds: Annotated[
+        int | None, typer.Option(min=1, help="Runs of each cell; default: as many as the paper's.")
+    ] = None,
+    first_seed: Annotated[int, typer.Option(min=0, help="Seed of the first run.")] = 0,
+    protocol: Annotated[
+        list[str] | None,
+        typer.Option(help="paper, strict, infograph-rbf, semi; default: the table's."),
+    ] = None,
+    preset: Annotated[
+        str | None, typer.Option(help="Named settings to start from; default: the table's.")
+    ] = None,
+    setting: SettingOption = None,
+    records: Annotated[
+        Path | None,
+        typer.Option(help="File to append runs to; default: results/TABLE.jsonl."),
+    ] = None,
+    device: DeviceOption = "auto",
+    data: DataOption = None,
+) -> None:
+    """Do the runs of a table of the paper that are not in the records file yet."""
+    from lg2ar.experiment import choose_device
+    from lg2ar.study.ledger import Ledger, reproduce
+    from lg2ar.study.plan import TABLES, pick, plan
+    from lg2ar.study.runner import Runner
+
+    look_for_data_in(data)
+    layout = TABLES[pick(table, TABLES, "table")]
+    protocols = _words(protocol) or list(layout.protocols)
+    runs = plan(
+        table,
+        datasets=_words(datasets),
+        variants=_words(variants),
+        seeds=range(first_seed, first_seed + (seeds or layout.seeds)),
+        protocols=protocols,
+        preset=preset,
+        settings=read_settings(None, setting, None),
+    )
+    file = _records_file(table, records)
+    ledger = Ledger(file)
+    done = 0
+
+    def report(record: dict[str, Any]) -> None:
+        nonlocal done
+        done += 1
+        print(_line(record), flush=True)
+
+    failed = reproduce(
+        runs,
+        protocols,
+        ledger,
+        Runner(choose_device(device)),
+        on_record=report,
+        on_failure=lambda task, why: print(f"{task}: not run: {why}", file=sys.stderr, flush=True),
+    )
+    there = len(runs) - done - failed
+    print(f"{done} runs done, {there} were there already, {failed} failed; records: {file}")
+    if failed:
+        raise typer.Exit(2)
+
+
+def table(
+    table: TableArgument,
+    records: Annotated[
+        list[Path] | None,
+        typer.Option(help="File of runs, may be repeated; default: results/TABLE.jsonl."),
+    ] = None,
+    format: Annotated[  # noqa: A002 - the option's name
+        str, typer.Option(help="md, csv, latex or json.")
+    ] = "md",
+) -> None:
+    """Print a table of the paper with our runs beside the published numbers."""
+    from lg2ar.report.cells import cells
+    from lg2ar.report.layouts import FORMATS, render
+    from lg2ar.report.tables import read_records
+    from lg2ar.study.plan import TABLES, pick
+
+    pick(table, TABLES, "table")
+    pick(format, FORMATS, "format")
+    files = records or [p for p in [_records_file(table, None)] if p.exists()]
+    print(render(cells([r for file in files for r in read_records(file)], table), table, format))
+
+
+def figure(
+    name: Annotated[str, typer.Argument(metavar="FIGURE", help="policy or loss.")],
+    records: Annotated[
+        list[Path] | None,
+        typer.Option(help="File of runs, may be repeated; default: graph's and node's."),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Where to, without ending; default: results/figure-NAME.")
+    ] = None,
+) -> None:
+    """Draw a figure of the paper from records: the policy's draws, or the loss, as PNG and SVG."""
+    from lg2ar.report.figures import draw_loss, draw_policy
+    from lg2ar.report.tables import read_records
+    from lg2ar.study.plan import pick
+
+    drawings = {"policy": draw_policy, "loss": draw_loss}
+    pick(name, drawings, "figure")
+    usual = [_records_file(table, None) for table in ("graph", "node")]
+    files = records or [path for path in usual if path.exists()]
+    if not files:
+        raise InputError(
+            f"{usual[0]}: there are no records; make some with 'lg2ar reproduce graph', or name "
+            "a file with --records."
+        )
+    stem = out or Path("results") / f"figure-{name}"
+    for path in drawings[name]([r for file in files for r in read_records(file)], stem):
+        print(path)
+
+
+def _words(values: list[str] | None) -> list[str]:
+    return [word.strip() for value in values or [] for word in value.split(",") if word.strip()]
+
+
+def _records_file(table: str, given: Path | None) -> Path:
+    return given or Path("results") / f"{table}.jsonl"
+
+
+def _line(record: dict[str, Any]) -> str:
+    """A finished run in one line: its task, what the untrained and the trained encoder scored."""
+    task, cost = record["task"], record["cost"]
+    found: dict[str, list[str]] = {}
+    for evaluation in record["evaluations"]:
+        name = " ".join(filter(None, [evaluation["protocol"], evaluation["selection"]]))
+        mean = statistics.fmean(evaluation["accuracy"])
+        found.setdefault(name, []).append(f"{mean:.1f} (epoch {evaluation['epoch']})")
+    scores = "; ".join(f"{name} {', '.join(values)}" for name, values in found.items())
+    return (
+        f"{task['table']} {task['dataset']} {task['variant'] or task['method']} seed "
+        f"{task['seed']}: {scores or 'cost'}; {record['epochs']} epochs of "
+        f"{cost['seconds_per_epoch']:.3f} s, evaluated in {cost['evaluation_seconds']:.1f} s"
+    )

@@ -1,0 +1,21 @@
+"""Small classifiers that read embeddings."""
+
+from __future__ import annotations
+
+from lg2ar.probes.few_labels import few_label_accuracy
+from lg2ar.probes.folds import C_GRID, NestedAccuracy
+from lg2ar.probes.linear_layer import LayerAccuracy, linear_layer_accuracy
+from lg2ar.probes.linear_svm import ConvergenceError
+from lg2ar.probes.nested import nested_accuracy
+from lg2ar.probes.rbf_svm import rbf_accuracy
+
+__all__ = [
+    "C_GRID",
+    "ConvergenceError",
+    "LayerAccuracy",
+    "NestedAccuracy",
+    "few_label_accuracy",
+    "linear_layer_accuracy",
+    "nested_accuracy",
+    "rbf_accuracy",
+]

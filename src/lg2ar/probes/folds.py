@@ -1,0 +1,88 @@
+"""What the nested cross-validations share: inner folds, and what comes out."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.model_selection import StratifiedKFold
+from torch import Tensor
+
+C_GRID = (1e-3, 1e-2, 1e-1, 1.0, 1e1, 1e2, 1e3)
+
+
+@dataclass(frozen=True)
+class NestedAccuracy:
+    """Test accuracies of a nested cross-validation.
+
+    Attributes:
+        accuracy: Percent of each outer fold's test rows, ``[folds]``.
+        C: The value chosen for each outer fold, ``[folds]``.
+        inner: Mean percent over the inner folds, ``[folds, len(C)]``.
+        gap: The largest relative duality gap among all problems; not a number where the solver
+            does not tell.
+        residual: The largest norm of a gradient, over its norm at zero, among the problems whose
+            gap is above the tolerance; zero where there are none.
+        converged: Whether every problem's gap is within the tolerance, or its residual within
+            ``lg2ar.probes.newton.GRADIENT``.
+        problems: How many were solved.
+    """
+
+    accuracy: NDArray[np.float64]
+    C: NDArray[np.float64]
+    inner: NDArray[np.float64]
+    gap: float
+    residual: float
+    converged: bool
+    problems: int
+
+
+def cut(
+    labels: NDArray[np.intp], train: NDArray[np.intp], inner: int, seed: int | None
+) -> list[tuple[NDArray[np.intp], NDArray[np.intp]]]:
+    """Training and held-out row numbers of each inner fold of an outer training part."""
+    folds = StratifiedKFold(inner, shuffle=seed is not None, random_state=seed)
+    with warnings.catch_warnings():
+        # A class with fewer rows than folds is missing from some, as in GridSearchCV.
+        warnings.filterwarnings("ignore", "The least populated class", UserWarning)
+        return [(train[i], train[j]) for i, j in folds.split(train, labels[train])]
+
+
+def cut_all(
+    labels: NDArray[np.intp], tests: Sequence[NDArray[np.intp]], inner: int, seed: int | None
+) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Training and held-out rows: of each outer fold, then of each inner fold of each."""
+    pairs = [(np.setdiff1d(np.arange(len(labels)), test), test) for test in tests]
+    for train, _ in list(pairs):
+        pairs += cut(labels, train, inner, seed)
+    masks = np.zeros((2, len(pairs), len(labels)), dtype=bool)
+    for place, (train, test) in enumerate(pairs):
+        masks[0, place, train] = masks[1, place, test] = True
+    return masks[0], masks[1]
+
+
+def inner_means(share: NDArray[np.float64], inner: int) -> NDArray[np.float64]:
+    """Means over the inner folds: ``[outer * inner, C]`` to ``[outer, C]``.
+
+    Bit for bit those of ``GridSearchCV``: it takes for a tie what its order of summing makes one,
+    and a last bit can decide between two values of ``C``.
+    """
+    by_value = share.reshape(-1, inner, share.shape[1]).transpose(0, 2, 1)
+    means = [np.average(np.ascontiguousarray(fold), axis=1) for fold in by_value]
+    return np.stack(means)
+
+
+def row_numbers(fold: ArrayLike, n: int) -> NDArray[np.intp]:
+    """The rows of a fold, checked."""
+    found = np.asarray(fold)
+    if found.dtype == bool or found.size == 0 or found.min() < 0 or found.max() >= n:
+        raise ValueError(f"a fold is a list of row numbers below {n}, got {fold!r}")
+    return found.astype(np.intp)
+
+
+def as_numpy(values: ArrayLike | Tensor) -> NDArray[np.generic]:
+    """An array on the CPU."""
+    return values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)

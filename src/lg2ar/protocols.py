@@ -1,0 +1,167 @@
+"""Named evaluation protocols: how embeddings become a score, and what that selects on.
+
+============== ===== ============================ =======================================
+name           level probe                        what it selects on
+============== ===== ============================ =======================================
+paper          graph linear SVM, unscaled         C inside the training folds; the epoch
+                                                  with the best mean **on the reported
+                                                  folds**, as the paper does
+paper          node  one linear layer             its epoch on the validation nodes; the
+                                                  model by its training loss
+strict         graph linear SVM, scaled inside    C inside the training folds; the epoch is
+                     the training folds           fixed beforehand
+strict         node  one linear layer, scaled by  its epoch on the validation nodes; the
+                     the training nodes           model by its training loss
+infograph-rbf  graph RBF SVM, unscaled            C inside the training folds; the epoch is
+                                                  fixed beforehand
+semi           graph whole network fine-tuned     ``test-max``: the epoch **on the test
+                     with 10 % of the labels      folds**; ``validation``: on another fold;
+                                                  ``last epoch``: nothing
+============== ===== ============================ =======================================
+
+Folds and splits are fixed by the run's seed alone, so all methods are read on the same ones, and
+a trained encoder is compared in pairs with the untrained one of the same seed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from lg2ar.config import Config, Level
+from lg2ar.data.benchmarks import find_benchmark, open_split
+from lg2ar.data.dataset import Dataset
+from lg2ar.errors import InputError
+from lg2ar.probes.linear_layer import linear_layer_accuracy
+from lg2ar.probes.nested import nested_accuracy
+from lg2ar.probes.rbf_svm import rbf_accuracy
+from lg2ar.splits import Splits, random_splits, stratified_folds
+
+FOLDS = 10
+SPLITS = 20
+
+# The paper chooses the number of epochs from these (A.3).
+EPOCH_GRID = (10, 20, 40, 60, 100, 200)
+
+PROTOCOLS: dict[str, tuple[Level, ...]] = {
+    "paper": ("graph", "node"),
+    "strict": ("graph", "node"),
+    "infograph-rbf": ("graph",),
+    "semi": ("graph",),
+}
+
+
+def check_protocol(name: str, level: Level) -> None:
+    """Refuse a protocol that is not there, or not for this level."""
+    if name not in PROTOCOLS:
+        raise InputError(f"'{name}' is not a protocol; known are {', '.join(PROTOCOLS)}.")
+    if level not in PROTOCOLS[name]:
+        fit = [other for other, levels in PROTOCOLS.items() if level in levels]
+        raise InputError(
+            f"protocol '{name}' is not for {level} level; use one of {', '.join(fit)}."
+        )
+
+
+def evaluated_epochs(protocols: Sequence[str], config: Config) -> tuple[int, ...]:
+    """After which epochs a run is evaluated: 0, the untrained encoder, and the last one always.
+
+    ``paper`` at graph level also looks at those of the paper's grid that come before.
+    """
+    epochs = {0, config.epochs}
+    if config.level == "graph" and "paper" in protocols:
+        epochs |= {epoch for epoch in EPOCH_GRID if epoch < config.epochs}
+    return tuple(sorted(epochs))
+
+
+@dataclass(frozen=True, eq=False)
+class Reader:
+    """Reads embeddings of one data set under one seed: always the same folds and splits.
+
+    Attributes:
+        dataset: With labels.
+        seed: Fixes folds, splits and the probe's initial weights.
+        device: Where probes that can compute on a GPU do so.
+    """
+
+    dataset: Dataset
+    seed: int
+    device: torch.device
+
+    def __post_init__(self) -> None:
+        if self.dataset.y is None or self.dataset.y.is_floating_point():
+            raise InputError(
+                f"{self.dataset.name} has no class labels, which every protocol needs; give it a "
+                f"whole number per {self.dataset.level}."
+            )
+
+    @property
+    def labels(self) -> NDArray[np.int64]:
+        """The label of each row."""
+        assert self.dataset.y is not None
+        labels: NDArray[np.int64] = self.dataset.y.cpu().numpy()
+        return labels
+
+    @cached_property
+    def folds(self) -> list[NDArray[np.intp]]:
+        """Test rows of each of ten stratified folds."""
+        return stratified_folds(self.labels, FOLDS, self.seed)
+
+    @cached_property
+    def splits(self) -> Splits:
+        """The public splits where there are some, otherwise twenty random ones of 10/10/80 %."""
+        return node_splits(self.dataset, self.seed)
+
+    def accuracy(self, protocol: str, rows: Tensor) -> list[float]:
+        """Percent in each fold (node level: split).
+
+        Args:
+            protocol: ``paper``, ``strict`` or ``infograph-rbf``.
+            rows: Embeddings.
+        """
+        check_protocol(protocol, self.dataset.level)
+        strict = protocol == "strict"
+        if self.dataset.level == "node":
+            layer = linear_layer_accuracy(
+                rows, self.labels, self.splits, scale=strict, seed=self.seed, device=self.device
+            )
+            return _rounded(layer.test)
+        if protocol == "infograph-rbf":
+            return _rounded(rbf_accuracy(rows.numpy(), self.labels, self.folds).accuracy)
+        found = nested_accuracy(rows, self.labels, self.folds, scale=strict, device=self.device)
+        return _rounded(found.accuracy)
+
+
+class Memory:
+    """Remembers what embeddings were worth: untrained ones come again with every variant."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, str, int], list[float]] = {}
+
+    def accuracy(self, reader: Reader, protocol: str, rows: Tensor) -> list[float]:
+        """As :meth:`Reader.accuracy`, computed once for the same rows, protocol and seed."""
+        digest = hashlib.sha256(rows.contiguous().numpy().tobytes()).hexdigest()
+        key = (digest, protocol, reader.seed)
+        if key not in self._known:
+            self._known[key] = reader.accuracy(protocol, rows)
+        return self._known[key]
+
+
+def node_splits(dataset: Dataset, seed: int) -> Splits:
+    """The public splits of a benchmark that has some, otherwise twenty random ones."""
+    try:
+        public = open_split(find_benchmark(dataset.name).name)
+    except InputError:  # not a benchmark
+        public = None
+    return public or random_splits(len(dataset), count=SPLITS, seed=seed)
+
+
+def _rounded(percent: NDArray[np.float64]) -> list[float]:
+    # A test part has far fewer than 10^6 rows: nothing is lost, and records stay short.
+    return [round(float(value), 6) for value in percent]

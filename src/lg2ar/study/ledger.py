@@ -1,0 +1,172 @@
+"""A records file as a study sees it: what is there is not done again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from lg2ar.config import Config
+from lg2ar.data.dataset import Dataset
+from lg2ar.data.sources import open_source
+from lg2ar.errors import InputError, NonFiniteLossError
+from lg2ar.files import append_line, write_bytes
+from lg2ar.probes.linear_svm import ConvergenceError
+from lg2ar.records import Task
+from lg2ar.report.tables import read_records
+from lg2ar.study.plan import Planned
+from lg2ar.study.runner import Runner
+
+
+class Ledger:
+    """Runs that are done, one JSON line each; a new one is written the moment it is finished.
+
+    Args:
+        path: The records file; it need not be there yet.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._records: dict[str, list[dict[str, Any]]] = {}
+        if path.exists():
+            _mend(path)
+            for number, record in enumerate(read_records(path), start=1):
+                try:
+                    self._remember(record)
+                except (KeyError, TypeError):
+                    raise InputError(
+                        f"{path}, line {number}: is not a record of a study; choose another "
+                        "--records file."
+                    ) from None
+
+    def missing(self, planned: Planned, protocols: Sequence[str]) -> list[str]:
+        """The protocols under which no run with these settings was read yet."""
+        done = self._done(planned)
+        return [name for name in protocols if name not in done]
+
+    def has(self, planned: Planned, protocols: Sequence[str]) -> bool:
+        """Whether a run with these settings is there, for this very cell, under all protocols."""
+        task = asdict(planned.task)
+        own = [record for record in self._same(planned) if record["task"] == task]
+        read = {e["protocol"] for record in own for e in record["evaluations"]}
+        return bool(own) and set(protocols) <= read
+
+    def relabel(self, planned: Planned, protocols: Sequence[str]) -> dict[str, Any]:
+        """Enter a run that is there already under another cell, such as another table's."""
+        done = self._done(planned)
+        record = dict(done[protocols[0]], task=asdict(planned.task))
+        record["evaluations"] = [
+            evaluation
+            for name in protocols
+            for evaluation in done[name]["evaluations"]
+            if evaluation["protocol"] == name
+        ]
+        return self.append(json.dumps(record, allow_nan=False))
+
+    def append(self, line: str) -> dict[str, Any]:
+        """Write a finished run down."""
+        append_line(self.path, line)
+        record: dict[str, Any] = json.loads(line)
+        self._remember(record)
+        return record
+
+    def _remember(self, record: dict[str, Any]) -> None:
+        Task(**record["task"])
+        key = _key(record["task"]["dataset"], record["config"])
+        self._records.setdefault(key, []).append(record)
+
+    def _same(self, planned: Planned) -> list[dict[str, Any]]:
+        return self._records.get(_key(planned.task.dataset, planned.config.to_dict()), [])
+
+    def _done(self, planned: Planned) -> dict[str, dict[str, Any]]:
+        """The last record of each protocol with these settings."""
+        return {
+            e["protocol"]: record for record in self._same(planned) for e in record["evaluations"]
+        }
+
+
+def _mend(path: Path) -> None:
+    """Drop what a kill in the middle of a write left: a last line without its end."""
+    try:
+        content = path.read_bytes()
+        whole = content[: content.rfind(b"\n") + 1]
+        rest = content[len(whole) :]
+        with suppress(ValueError):
+            json.loads(rest)
+            return  # a whole record that lacks nothing but the end of its line
+        if rest:
+            write_bytes(path, whole)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read or written ({error}).") from None
+
+
+def _key(dataset: str, config: dict[str, Any]) -> str:
+    # Through Config, so that a record written before a setting existed has its default.
+    with suppress(InputError):  # settings of another version: they match nothing
+        config = Config.make(config).to_dict()
+    return json.dumps([dataset, config], sort_keys=True)
+
+
+def reproduce(
+    runs: Sequence[Planned],
+    protocols: Sequence[str],
+    ledger: Ledger,
+    runner: Runner,
+    *,
+    on_record: Callable[[dict[str, Any]], None] | None = None,
+    on_skip: Callable[[Planned], None] | None = None,
+    on_failure: Callable[[str, str], None] | None = None,
+) -> int:
+    """Do the runs that are not in the ledger yet.
+
+    A data set that cannot be opened, or a run that breaks down, is reported and passed over.
+
+    Args:
+        runs: What there is to do, data set by data set.
+        protocols: How each run is to be read.
+        ledger: Where finished runs are written.
+        runner: What does them.
+        on_record: Called with each new record.
+        on_skip: Called with each run that is there already.
+        on_failure: Called with what failed and why.
+
+    Returns:
+        How many runs failed.
+    """
+    failed, data = 0, _Opened()
+    for planned in runs:
+        if ledger.has(planned, protocols):
+            if on_skip is not None:
+                on_skip(planned)
+            continue
+        missing = ledger.missing(planned, protocols)
+        try:
+            if protocols and not missing:
+                record = ledger.relabel(planned, protocols)
+            else:
+                dataset = data.get(planned.task.dataset)
+                record = ledger.append(runner.run(planned, dataset, missing).to_json())
+        except (InputError, NonFiniteLossError, ConvergenceError) as error:
+            failed += 1
+            if on_failure is not None:
+                on_failure(str(planned.task), str(error))
+            continue
+        if on_record is not None:
+            on_record(record)
+    return failed
+
+
+class _Opened:
+    """The data set in hand: runs come data set by data set, and some are large."""
+
+    def __init__(self) -> None:
+        self._held: dict[str, Dataset] = {}
+
+    def get(self, name: str) -> Dataset:
+        if name not in self._held:
+            self._held.clear()
+            self._held[name] = open_source(name)
+        return self._held[name]

@@ -1,0 +1,223 @@
+"""Which runs a table of the paper consists of."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from lg2ar.benchmarks import hyperparameters
+from lg2ar.config import HEAD_NAMES, Config
+from lg2ar.data.benchmarks import BENCHMARKS, find_benchmark
+from lg2ar.errors import InputError
+from lg2ar.protocols import check_protocol
+from lg2ar.records import Task
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A method with what distinguishes it, as settings on top of a preset.
+
+    Attributes:
+        method: ``lg2ar`` or a control.
+        settings: What it is by; nothing changes these.
+        defaults: What it takes instead of the preset's, unless asked for something else.
+    """
+
+    method: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of the paper.
+
+    Attributes:
+        datasets: Its columns.
+        variants: Our rows.
+        seeds: How many runs a cell has.
+        protocols: How they are read.
+        preset: Which named settings they start from.
+    """
+
+    datasets: tuple[str, ...]
+    variants: tuple[str, ...]
+    seeds: int
+    protocols: tuple[str, ...]
+    preset: str = "paper"
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A run to be done: its place in the study and its settings."""
+
+    task: Task
+    config: Config
+
+
+_AUGMENTATIONS: dict[str, tuple[str, ...]] = {
+    "all": HEAD_NAMES,
+    "structure": ("node-dropping", "edge-perturbation", "sub-graph"),
+    "feature": ("feature-masking",),
+    "node": ("node-dropping",),
+    "edge": ("edge-perturbation",),
+    "sub-graph": ("sub-graph",),
+}
+
+VARIANTS: dict[str, Variant] = {
+    **{policy: Variant("lg2ar", {"policy": policy}) for policy in ("gru", "deepset", "random")},
+    "untrained": Variant("untrained", {"method": "lg2ar", "epochs": 0}),
+    "infograph": Variant(
+        "infograph",
+        {
+            "method": "infograph",
+            "policy": "random",
+            "heads": ("identity",),
+            "contrast": "local-global",
+            "bound": "jsd",
+            "discriminator": "dot",
+        },
+    ),
+    "graphcl": Variant(
+        "graphcl",
+        {
+            "method": "graphcl",
+            "policy": "random",
+            "contrast": "global-global",
+            "bound": "nt-xent",
+            "discriminator": "cosine",
+        },
+        {"ratio": 0.8, "bound_temperature": 0.2},
+    ),
+    # The paper's numbers of epochs are for pre-training; a classifier wants more.
+    "supervised": Variant(
+        "supervised",
+        {"method": "supervised", "patience": 0},
+        {"epochs": 100, "learning_rate": 1e-3},
+    ),
+    **{
+        f"bound={name}": Variant("lg2ar", {"bound": name})
+        for name in ("jsd", "nce", "nt-xent", "dv")
+    },
+    **{
+        f"discriminator={name}": Variant("lg2ar", {"discriminator": name})
+        for name in ("dot", "cosine", "bilinear", "mlp")
+    },
+    **{
+        f"augmentations={name}": Variant("lg2ar", {"heads": heads})
+        for name, heads in _AUGMENTATIONS.items()
+    },
+}
+
+_GRAPH = tuple(name for name, item in BENCHMARKS.items() if item.level == "graph")
+_NODE = tuple(name for name, item in BENCHMARKS.items() if item.level == "node")
+_CONTROLS = ("untrained", "infograph", "graphcl", "supervised")
+
+TABLES: dict[str, Table] = {
+    "graph": Table(_GRAPH, ("gru", "deepset", "random", *_CONTROLS), 10, ("strict", "paper")),
+    "node": Table(
+        _NODE,
+        ("gru", "deepset", "random", "untrained", "infograph", "supervised"),
+        20,
+        ("strict", "paper"),
+    ),
+    "semi": Table(
+        ("proteins", "dd", "collab", "reddit-binary", "reddit-multi-5k"),
+        ("gru", "infograph", "graphcl"),
+        5,
+        ("semi",),
+        "semi",
+    ),
+    "ablation": Table(
+        _GRAPH[1:],
+        tuple(name for name in VARIANTS if "=" in name),
+        5,
+        ("strict", "paper"),
+    ),
+    "cost": Table(_GRAPH, ("gru", "infograph"), 1, ()),
+}
+
+# Epochs that the cost of one is measured on, after one that warms up.
+COST_EPOCHS = 6
+
+
+def plan(
+    table: str,
+    *,
+    datasets: Sequence[str] = (),
+    variants: Sequence[str] = (),
+    seeds: Iterable[int] | None = None,
+    protocols: Collection[str] = (),
+    preset: str | None = None,
+    settings: Mapping[str, Any] | None = None,
+) -> list[Planned]:
+    """The runs of a table, data set by data set.
+
+    Args:
+        table: One of :data:`TABLES`.
+        datasets: Some of its data sets, or others; all of its own by default.
+        variants: Some of :data:`VARIANTS`; the table's own by default.
+        seeds: As many as the table has runs by default.
+        protocols: Only checked here: whether they are for the level of each data set.
+        preset: Named settings to start from; the table's own by default.
+        settings: What is to differ from them, in all runs.
+
+    Raises:
+        InputError: For a name that is not known, naming the nearest that is.
+    """
+    layout = TABLES[pick(table, TABLES, "table")]
+    names = [_canonical(name) for name in datasets or layout.datasets]
+    chosen = [pick(name, VARIANTS, "variant") for name in variants or layout.variants]
+    for name in names:
+        for protocol in protocols or layout.protocols:
+            check_protocol(protocol, find_benchmark(name).level)
+    return [
+        _planned(table, name, variant, preset or layout.preset, seed, settings or {})
+        for name in names
+        for variant in chosen
+        for seed in (range(layout.seeds) if seeds is None else seeds)
+    ]
+
+
+def pick(name: str, known: Collection[str], what: str) -> str:
+    """A name out of some; an error that names the nearest where it is none of them."""
+    if name in known:
+        return name
+    close = difflib.get_close_matches(name, known, n=1)
+    hint = f"did you mean '{close[0]}'?" if close else f"known are {', '.join(known)}."
+    raise InputError(f"'{name}' is not a {what}; {hint}")
+
+
+def _canonical(name: str) -> str:
+    """Our name of a data set; the one given where ours alone would not find it again."""
+    ours = find_benchmark(name).name
+    try:
+        find_benchmark(ours)
+    except InputError:  # a data set behind "tu:" that no list has
+        return name
+    return ours
+
+
+def _planned(
+    table: str, dataset: str, name: str, preset: str, seed: int, settings: Mapping[str, Any]
+) -> Planned:
+    variant = VARIANTS[name]
+    level = find_benchmark(dataset).level
+    cost = {"epochs": COST_EPOCHS, "patience": 0} if table == "cost" else {}
+    changes = dict(variant.settings)
+    if level == "node" and "heads" in changes:
+        changes["heads"] = tuple(head for head in changes["heads"] if head != "sub-graph")
+    known = {"level": level, **hyperparameters(dataset, preset), **variant.defaults, **cost}
+    config = Config.make({**known, **settings, **changes}, seed=seed)
+    task = Task(
+        table=table,
+        dataset=dataset,
+        level=level,
+        method=variant.method,
+        variant=name if variant.method == "lg2ar" else None,
+        preset=" ".join([preset, *(f"{key}={value}" for key, value in settings.items())]),
+        seed=seed,
+    )
+    return Planned(task, config)

@@ -1,0 +1,286 @@
+"""One run of a study: pre-train, read the embeddings under every protocol, write it down."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from lg2ar.config import Config
+from lg2ar.data.dataset import Dataset
+from lg2ar.data.features import FeatureRecipe
+from lg2ar.encoders import Encoder
+from lg2ar.experiment import Run, describe, device_name, pretrain
+from lg2ar.finetuning import (
+    Curve,
+    Split,
+    fine_tune,
+    select,
+    semi_splits,
+    supervised_splits,
+)
+from lg2ar.graph import GraphBatch
+from lg2ar.model import build_base_encoder, initialise_parts
+from lg2ar.protocols import EPOCH_GRID, FOLDS, Memory, Reader, evaluated_epochs, node_splits
+from lg2ar.records import Evaluation, StudyRecord, versions
+from lg2ar.sampling import private_randomness, seed_from
+from lg2ar.study.plan import Planned
+
+# GraphCL's fine-tuning, which all semi-supervised numbers follow.
+SEMI_EPOCHS = 100
+SEMI_LEARNING_RATE = 1e-3
+
+
+@dataclass(eq=False)
+class Runner:
+    """Does the runs of a study on one device.
+
+    Attributes:
+        device: Where to compute.
+        memory: What embeddings seen before were worth.
+    """
+
+    device: torch.device
+    memory: Memory = field(default_factory=Memory)
+
+    def run(self, planned: Planned, dataset: Dataset, protocols: Sequence[str]) -> StudyRecord:
+        """Do one run.
+
+        Args:
+            planned: The run.
+            dataset: Its data, opened already.
+            protocols: How it is to be read; none measures its cost alone.
+        """
+        if planned.task.method == "supervised":
+            return self._supervised(planned, dataset, protocols)
+        return self._pretrained(planned, dataset, protocols)
+
+    def _pretrained(
+        self, planned: Planned, dataset: Dataset, protocols: Sequence[str]
+    ) -> StudyRecord:
+        config = planned.config
+        frozen = [name for name in protocols if name != "semi"]
+        reader = Reader(dataset, config.seed, self.device) if frozen else None
+        looked_at = evaluated_epochs(frozen, config) if frozen else ()
+        between = set(looked_at) - {0, config.epochs}
+        evaluations: list[Evaluation] = []
+        clock = _Clock()
+
+        def read(epoch: int, rows: Tensor) -> None:
+            for protocol in frozen:
+                if epoch in between and protocol != "paper":
+                    continue  # only the paper's protocol looks there
+                assert reader is not None
+                accuracy = self.memory.accuracy(reader, protocol, rows)
+                evaluations.append(
+                    Evaluation(protocol=protocol, epoch=epoch, selection=None, accuracy=accuracy)
+                )
+
+        threads = torch.get_num_threads()
+
+        def timed(epoch: int, rows: Tensor) -> None:
+            with clock, _threads(threads):
+                read(epoch, rows)
+
+        run = pretrain(
+            dataset,
+            config,
+            device=self.device,
+            embed_at=looked_at,
+            on_embeddings=timed,
+        )
+        if "semi" in protocols:
+            with clock:
+                evaluations += self._semi(run, dataset)
+        return _record(planned, run, dataset, evaluations, clock.seconds)
+
+    def _semi(self, run: Run, dataset: Dataset) -> Iterator[Evaluation]:
+        """Fine-tune the untrained encoder and the trained one with a tenth of the labels."""
+        graph = run.recipe.apply(dataset.graph, dataset.name)
+        start = pretrain(dataset, run.config.replace(epochs=0), device=self.device)
+        encoders = {0: start.model.base_encoder, len(run.history): run.model.base_encoder}
+        for epoch, encoder in encoders.items():
+            found: dict[str, list[float]] = {}
+            for validation in (False, True):
+                curves = self._fine_tune(
+                    encoder,
+                    graph,
+                    dataset,
+                    semi_splits(_labels(dataset), validation=validation),
+                    run.config.replace(epochs=SEMI_EPOCHS, learning_rate=SEMI_LEARNING_RATE),
+                )
+                if validation:
+                    found["validation"] = _percent(select(curves, "validation").accuracy)
+                else:
+                    found["test-max"] = _percent(select(curves, "test-max").accuracy)
+                    found["last epoch"] = _percent(select(curves, "last").accuracy)
+            for selection, accuracy in found.items():
+                yield Evaluation(
+                    protocol="semi", epoch=epoch, selection=selection, accuracy=accuracy
+                )
+
+    def _supervised(
+        self, planned: Planned, dataset: Dataset, protocols: Sequence[str]
+    ) -> StudyRecord:
+        """The same encoder with a classification head, trained on all training labels."""
+        config = planned.config
+        recipe = FeatureRecipe.settle(config.features, dataset.graph, config.degree_cap)
+        graph = recipe.apply(dataset.graph, dataset.name)
+        with private_randomness():
+            encoder = build_base_encoder(config, graph.num_features)
+            initialise_parts({"base encoder": encoder}, config.seed)
+        clock = _Clock()
+        with clock:
+            splits = _supervised_splits(dataset, config.seed)
+            curves = self._fine_tune(encoder, graph, dataset, splits, config)
+        evaluations = [
+            Evaluation(
+                protocol=protocol,
+                epoch=epoch,
+                selection="validation" if config.level == "node" else None,
+                accuracy=accuracy,
+            )
+            for protocol in protocols
+            for epoch, accuracy in _supervised_accuracy(curves, config, protocol)
+        ]
+        return StudyRecord(
+            task=planned.task,
+            config=config.to_dict(),
+            data=describe(dataset),
+            versions=versions(),
+            device=device_name(self.device),
+            cost={
+                "seconds": clock.seconds,
+                "seconds_per_epoch": clock.seconds / len(splits) / max(1, config.epochs),
+                "peak_memory": 0,
+                "evaluation_seconds": 0.0,
+            },
+            epochs=config.epochs,
+            heads=[],
+            losses=[
+                float(np.mean([curve.train_loss[epoch] for curve in curves]))
+                for epoch in range(config.epochs)
+            ],
+            draws=[],
+            probabilities=[],
+            evaluations=evaluations,
+        )
+
+    def _fine_tune(
+        self,
+        encoder: Encoder,
+        graph: GraphBatch,
+        dataset: Dataset,
+        splits: Sequence[Split],
+        config: Config,
+    ) -> list[Curve]:
+        return [
+            fine_tune(
+                encoder,
+                graph,
+                _labels(dataset),
+                split,
+                epochs=config.epochs,
+                learning_rate=config.learning_rate,
+                batch_size=config.batch_size,
+                dropout=config.dropout,
+                hidden=config.hidden,
+                seed=seed_from(config.seed, place),
+                device=self.device,
+                level=config.level,
+            )
+            for place, split in enumerate(splits)
+        ]
+
+
+def _supervised_splits(dataset: Dataset, seed: int) -> list[Split]:
+    if dataset.level == "graph":
+        return supervised_splits(_labels(dataset), folds=FOLDS, seed=seed)
+    splits = node_splits(dataset, seed)
+    parts = zip(splits.train, splits.validation, splits.test, strict=True)
+    return [Split(*(part.nonzero()[:, 0].numpy() for part in masks)) for masks in parts]
+
+
+def _supervised_accuracy(
+    curves: Sequence[Curve], config: Config, protocol: str
+) -> Iterator[tuple[int, list[float]]]:
+    """Accuracy after some epochs; at node level, each split's at its best validation epoch."""
+    if config.level == "node":
+        best = [select([curve], "validation").accuracy for curve in curves]
+        yield config.epochs, _percent(np.concatenate(best))
+        return
+    grid = [epoch for epoch in EPOCH_GRID if epoch < config.epochs] if protocol == "paper" else []
+    for epoch in [*grid, config.epochs]:
+        yield epoch, _percent(np.array([curve.test[epoch - 1] for curve in curves]))
+
+
+def _record(
+    planned: Planned,
+    run: Run,
+    dataset: Dataset,
+    evaluations: list[Evaluation],
+    evaluation_seconds: float,
+) -> StudyRecord:
+    history, heads = run.history, range(len(run.config.heads))
+    seconds = [record.seconds for record in history]
+    return StudyRecord(
+        task=planned.task,
+        config=run.config.to_dict(),
+        data=describe(dataset),
+        versions=run.versions,
+        device=device_name(next(run.model.parameters()).device),
+        cost={
+            "seconds": sum(seconds),
+            # The first epoch warms up.
+            "seconds_per_epoch": statistics.median(seconds[1:] or seconds or [0.0]),
+            "peak_memory": max((record.peak_memory for record in history), default=0),
+            "evaluation_seconds": evaluation_seconds,
+        },
+        epochs=len(history),
+        heads=list(run.config.heads),
+        losses=[record.loss for record in history],
+        draws=[[sum(record.draws[i][j] for record in history) for j in heads] for i in heads],
+        probabilities=history[-1].probabilities if history else [],
+        evaluations=evaluations,
+    )
+
+
+def _percent(accuracy: NDArray[np.float64]) -> list[float]:
+    return [round(float(value), 6) for value in accuracy]
+
+
+def _labels(dataset: Dataset) -> Tensor:
+    assert dataset.y is not None
+    return dataset.y
+
+
+@contextmanager
+def _threads(number: int) -> Iterator[None]:
+    """Use so many threads: probes work on larger matrices than a small batch's training."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(number)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+class _Clock:
+    """Adds up the time spent inside it."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self._start = 0.0
+
+    def __enter__(self) -> None:
+        self._start = time.perf_counter()
+
+    def __exit__(self, *_: object) -> None:
+        self.seconds += time.perf_counter() - self._start

@@ -1,0 +1,148 @@
+"""Linear layers of all splits at once, and the RBF SVM, against one after the other."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from sklearn.model_selection import GridSearchCV
+from sklearn.preprocessing import StandardScaler
+from sklearn.svm import SVC
+from torch import Tensor, nn
+
+from lg2ar.errors import InputError
+from lg2ar.probes import linear_layer_accuracy, rbf_accuracy
+from lg2ar.probes.linear_layer import initial_weights
+from lg2ar.splits import Splits, random_splits, stratified_folds
+
+
+def blobs(n: int, d: int, classes: int, seed: int = 0) -> tuple[Tensor, Tensor]:
+    draw = torch.Generator().manual_seed(seed)
+    y = torch.arange(n) % classes
+    middle = torch.randn(classes, d, generator=draw)
+    x = torch.randn(n, d, generator=draw) + 0.7 * middle[y]
+    return x * torch.logspace(-0.5, 0.5, d), y
+
+
+def one_layer(
+    x: Tensor, y: Tensor, weight: Tensor, masks: list[Tensor], *, epochs: int, scale: bool
+) -> tuple[float, float, int]:
+    """The probe as anyone would write it: one nn.Linear, one split."""
+    train, validation, test = masks
+    if scale:
+        x = torch.from_numpy(StandardScaler().fit(x[train].double()).transform(x.double())).float()
+    layer = nn.Linear(*weight.shape)
+    with torch.no_grad():
+        layer.weight.copy_(weight.T)
+        layer.bias.zero_()
+    adam = torch.optim.Adam(layer.parameters(), lr=1e-2)
+    best = (-1.0, 0.0, 0)
+    for epoch in range(1, epochs + 1):
+        adam.zero_grad()
+        F.cross_entropy(layer(x[train]), y[train]).backward()  # type: ignore[no-untyped-call]
+        adam.step()
+        if epoch % 20 == 0 or epoch == epochs:
+            right = (layer(x).argmax(1) == y).double()
+            found = 100 * right[validation].mean().item(), 100 * right[test].mean().item()
+            if found[0] > best[0] + 1e-9:
+                best = (*found, epoch)
+    return best
+
+
+@pytest.mark.parametrize("scale", [False, True])
+@pytest.mark.parametrize("chunk", [2**28, 200])
+def test_layers_of_all_splits_are_those_of_each(
+    scale: bool, chunk: int, device: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lg2ar.probes.linear_layer._CHUNK", chunk)
+    x, y = blobs(120, 6, 3)
+    splits = random_splits(120, count=5, seed=2, shares=(0.2, 0.2, 0.6))
+    found = linear_layer_accuracy(x, y, splits, epochs=90, scale=scale, seed=3, device=device)
+    weights = initial_weights(5, 6, 3, 3)
+    for place in range(5):
+        masks = [part[place] for part in (splits.train, splits.validation, splits.test)]
+        best = one_layer(x, y, weights[place], masks, epochs=90, scale=scale)
+        assert found.validation[place] == pytest.approx(best[0], abs=1e-4)
+        assert found.test[place] == pytest.approx(best[1], abs=1e-4)
+        assert found.epoch[place] == best[2]
+
+
+def test_splits_of_different_sizes_go_together() -> None:
+    x, y = blobs(60, 4, 2)
+    number = torch.arange(60)
+    train = torch.stack([number < 6, number < 30])
+    validation = torch.stack([(number >= 6) & (number < 20), (number >= 30) & (number < 40)])
+    test = torch.stack([number >= 20, number >= 40])
+    both = linear_layer_accuracy(x, y, Splits(train, validation, test), epochs=60, seed=1)
+    weights = initial_weights(2, 4, 2, 1)
+    for place in range(2):
+        masks = [train[place], validation[place], test[place]]
+        best = one_layer(x, y, weights[place], masks, epochs=60, scale=False)
+        assert both.test[place] == pytest.approx(best[1], abs=1e-4)
+
+
+def test_test_labels_do_not_choose() -> None:
+    x, y = blobs(80, 5, 2)
+    splits = random_splits(80, count=3, seed=0, shares=(0.2, 0.2, 0.6))
+    before = linear_layer_accuracy(x, y, splits)
+    wrong = y.clone()
+    hidden = splits.test.all(0)
+    wrong[hidden] = 1 - wrong[hidden]
+    after = linear_layer_accuracy(x, wrong, splits)
+    assert np.array_equal(before.epoch, after.epoch)
+    assert np.array_equal(before.validation, after.validation)
+    assert not np.array_equal(before.test, after.test)
+
+
+def test_a_split_without_rows_is_refused() -> None:
+    x, y = blobs(20, 3, 2)
+    none, some = torch.zeros(1, 20, dtype=torch.bool), torch.ones(1, 20, dtype=torch.bool)
+    with pytest.raises(InputError):
+        linear_layer_accuracy(x, y, Splits(none, some, some))
+
+
+def grid_search(x: NDArray[Any], y: NDArray[Any], folds: list[NDArray[Any]]) -> tuple[Any, Any]:
+    accuracy, chosen = [], []
+    for test in folds:
+        train = np.setdiff1d(np.arange(len(y)), test)
+        search = GridSearchCV(SVC(), {"C": [10.0**k for k in range(-3, 4)]}, cv=5)
+        search.fit(x[train], y[train])
+        accuracy.append(100 * search.score(x[test], y[test]))
+        chosen.append(search.best_params_["C"])
+    return np.array(accuracy), np.array(chosen)
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_rbf_is_scikit_learns_grid_search(classes: int, jobs: int) -> None:
+    x, y = blobs(90, 5, classes)
+    folds = stratified_folds(y, 5, 0)
+    found = rbf_accuracy(x, y, folds, jobs=jobs)
+    accuracy, chosen = grid_search(x.double().numpy(), y.numpy(), folds)
+    assert np.allclose(found.accuracy, accuracy)
+    assert np.array_equal(found.C, chosen)
+
+
+def test_rbf_on_real_data() -> None:
+    root = os.environ.get("LG2AR_DATA")
+    if not root or not (Path(root) / "MUTAG").is_dir():
+        pytest.skip("needs mutag under LG2AR_DATA")
+    from lg2ar.data.benchmarks import open_benchmark
+    from lg2ar.ops import segment_sum
+
+    dataset = open_benchmark("mutag")
+    graph = dataset.graph
+    assert dataset.y is not None
+    rows = segment_sum(graph.x, graph.batch, graph.num_graphs)  # how many atoms of each kind
+    folds = stratified_folds(dataset.y, 10, 0)
+    found = rbf_accuracy(rows, dataset.y, folds)
+    accuracy, chosen = grid_search(rows.double().numpy(), dataset.y.numpy(), folds)
+    assert np.allclose(found.accuracy, accuracy)
+    assert np.array_equal(found.C, chosen)
+    assert 80 < found.accuracy.mean() < 92

@@ -1,0 +1,389 @@
+"""The study: which runs a table has, what a record says, and that nothing is done twice."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from lg2ar import cli
+from lg2ar.data.sources import open_source
+from lg2ar.errors import InputError, NonFiniteLossError
+from lg2ar.records import StudyRecord
+from lg2ar.study.ledger import Ledger, reproduce
+from lg2ar.study.plan import TABLES, VARIANTS, Planned, plan
+from lg2ar.study.runner import Runner
+from tiny import write_graphs, write_wikics
+
+SMALL: dict[str, Any] = {"hidden": 8, "layers": 2, "epochs": 3, "batch_size": 16}
+
+
+@pytest.fixture(autouse=True)
+def _data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_graphs(tmp_path)
+    write_wikics(tmp_path, nodes=60)
+    monkeypatch.setenv("LG2AR_DATA", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+
+
+def some(table: str = "graph", **options: Any) -> list[Planned]:
+    """A few runs on the tiny graphs."""
+    chosen = {
+        "datasets": ["tu:TINY"],
+        "variants": ["gru"],
+        "seeds": [0],
+        "preset": "default",
+        "settings": SMALL,
+        "protocols": ["strict"],
+    }
+    return plan(table, **{**chosen, **options})
+
+
+def done(planned: Planned, protocols: Sequence[str] = ("strict",)) -> StudyRecord:
+    dataset = open_source(planned.task.dataset)
+    return Runner(torch.device("cpu")).run(planned, dataset, protocols)
+
+
+def epochs(record: StudyRecord, protocol: str) -> list[int]:
+    return [e.epoch for e in record.evaluations if e.protocol == protocol]
+
+
+# What a table consists of.
+
+
+def test_the_tables_are_the_papers() -> None:
+    count = {name: len(plan(name)) for name in TABLES}
+    assert count["graph"] == 8 * 7 * 10
+    assert count["node"] == 7 * 6 * 20
+    assert count["semi"] == 5 * 3 * 5
+    assert count["ablation"] == 7 * (4 + 4 + 6) * 5
+    assert count["cost"] == 8 * 2
+    assert {p.task.dataset for p in plan("node")} >= {"wikics", "cora", "coauthor-physics"}
+
+
+def test_a_run_has_the_papers_settings_and_its_variants() -> None:
+    (run,) = plan("graph", datasets=["dd"], variants=["deepset"], seeds=[4])
+    assert (run.config.hidden, run.config.learning_rate, run.config.ratio) == (256, 8e-4, 0.77)
+    assert (run.config.policy, run.config.seed, run.task.seed) == ("deepset", 4, 4)
+    (run,) = plan("ablation", datasets=["dd"], variants=["augmentations=structure"], seeds=[0])
+    assert run.config.heads == ("node-dropping", "edge-perturbation", "sub-graph")
+    (run,) = plan("semi", datasets=["dd"], variants=["gru"], seeds=[0])
+    assert (run.config.features, run.config.degree_cap) == ("degree-and-one-hot", 10)
+    (run,) = plan("cost", datasets=["dd"], variants=["gru"])
+    assert run.config.epochs < 100
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"table": "grahp"}, "'grahp' is not a table; did you mean 'graph'"),
+        ({"variants": ["gruu"]}, "'gruu' is not a variant; did you mean 'gru'"),
+        ({"datasets": ["mutga"]}, "'mutga' is not a known data set; did you mean 'mutag'"),
+        ({"preset": "papers"}, "'papers' is not a known preset"),
+        ({"settings": {"hiden": 3}}, "unknown setting 'hiden'"),
+        ({"datasets": ["cora"], "protocols": ["semi"]}, "'semi' is not for node level"),
+        ({"preset": "paper"}, "preset 'paper' has no settings for 'tiny'"),
+    ],
+)
+def test_misspelt_names_are_refused(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        some(**options)
+
+
+# One run.
+
+
+def test_a_record_says_all_there_is_to_say() -> None:
+    (planned,) = some(settings={**SMALL, "epochs": 12}, protocols=["strict", "paper"])
+    record = done(planned, ["strict", "paper"])
+    assert epochs(record, "strict") == [0, 12]
+    assert epochs(record, "paper") == [0, 10, 12]
+    assert all(len(e.accuracy) == 10 for e in record.evaluations)
+    assert len(record.losses) == record.epochs == 12
+    assert sum(map(sum, record.draws)) == 12 * 3  # 40 graphs in batches of 16
+    assert record.heads == list(planned.config.heads)
+    assert sum(record.probabilities) == pytest.approx(1)
+    assert record.cost["seconds"] > record.cost["seconds_per_epoch"] > 0
+    assert record.cost["peak_memory"] > 0
+    assert record.data["fingerprint"] == open_source("tu:TINY").fingerprint()
+    line = json.loads(record.to_json())
+    assert line["task"]["variant"] == "gru"
+    assert line["config"]["seed"] == 0
+    assert line["versions"]["torch"]
+
+
+def test_same_seed_same_scores() -> None:
+    (planned,) = some()
+    (other,) = some(seeds=[1])
+    one, two = done(planned), done(planned)
+    assert one.evaluations == two.evaluations
+    assert one.losses == two.losses
+    assert done(other).losses != one.losses
+
+
+def test_epoch_zero_is_the_untrained_encoder() -> None:
+    (trained,), (untrained,) = some(), some(variants=["untrained"])
+    record = done(untrained)
+    assert record.epochs == 0
+    assert epochs(record, "strict") == [0]
+    assert done(trained).evaluations[0] == record.evaluations[0]
+
+
+@pytest.mark.parametrize("name", [name for name in VARIANTS if name != "untrained"])
+def test_every_variant_runs(name: str) -> None:
+    more = {"epochs": 15, "learning_rate": 0.02} if name == "supervised" else {}
+    (planned,) = some(variants=[name], settings={**SMALL, "features": "degree", **more})
+    record = done(planned)
+    assert np.isfinite(record.losses).all()
+    accuracy = np.mean(record.evaluations[-1].accuracy)
+    assert accuracy > 60  # rings and stars
+    assert (record.task.variant is None) == (planned.task.method != "lg2ar")
+
+
+def test_supervised_is_read_after_the_papers_epochs() -> None:
+    settings = {"hidden": 4, "layers": 1, "epochs": 12}
+    (planned,) = some(variants=["supervised"], settings=settings)
+    record = done(planned, ["strict", "paper"])
+    assert epochs(record, "strict") == [12]
+    assert epochs(record, "paper") == [10, 12]
+
+
+def test_semi_says_how_each_epoch_was_selected(monkeypatch: pytest.MonkeyPatch) -> None:
+    (planned,) = some("semi", settings=SMALL, protocols=["semi"])
+    # Four labelled graphs cannot be divided by ten: a larger tiny set.
+    write_graphs(Path("large"), graphs=240)
+    monkeypatch.setenv("LG2AR_DATA", "large")
+    monkeypatch.setattr("lg2ar.study.runner.SEMI_EPOCHS", 4)
+    record = done(planned, ["semi"])
+    found = [(e.epoch, e.selection) for e in record.evaluations]
+    kinds = ["test-max", "last epoch", "validation"]
+    assert found == [(epoch, kind) for epoch in (0, 3) for kind in kinds]
+    scores = {key: np.mean(e.accuracy) for key, e in zip(found, record.evaluations, strict=True)}
+    assert scores[3, "test-max"] >= scores[3, "last epoch"]  # it saw the test folds
+
+
+@pytest.mark.parametrize("variant", ["gru", "infograph", "supervised"])
+def test_wikics_runs_at_node_level(variant: str) -> None:
+    settings = {"hidden": 8, "epochs": 4, "hops": 1, "batch_size": 8}
+    (planned,) = plan("node", datasets=["wikics"], variants=[variant], seeds=[0], settings=settings)
+    record = done(planned, ["strict", "paper"])
+    assert epochs(record, "paper") == ([4] if variant == "supervised" else [0, 4])
+    assert all(len(e.accuracy) == 20 for e in record.evaluations)
+
+
+def test_a_run_that_stops_early_is_read_where_it_stopped() -> None:
+    settings = {"hidden": 8, "epochs": 500, "patience": 2, "hops": 1, "batch_size": 8}
+    (planned,) = plan("node", datasets=["wikics"], variants=["gru"], seeds=[0], settings=settings)
+    record = done(planned, ["strict"])
+    assert record.epochs < 500
+    assert epochs(record, "strict") == [0, record.epochs]
+
+
+# The records file.
+
+
+def run_all(
+    runs: Sequence[Planned], path: Path, protocols: Sequence[str] = ("strict",)
+) -> tuple[list[dict[str, Any]], list[Planned], list[str]]:
+    made: list[dict[str, Any]] = []
+    skipped: list[Planned] = []
+    failures: list[str] = []
+    reproduce(
+        runs,
+        protocols,
+        Ledger(path),
+        Runner(torch.device("cpu")),
+        on_record=made.append,
+        on_skip=skipped.append,
+        on_failure=lambda task, why: failures.append(f"{task}: {why}"),
+    )
+    return made, skipped, failures
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_what_is_there_is_not_done_again(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "records.jsonl"
+    runs = some(seeds=[0, 1])
+    made, skipped, _ = run_all(runs[:1], path)
+    assert (len(made), len(skipped)) == (1, 0)
+    made, skipped, _ = run_all(runs, path)
+    assert ([r["task"]["seed"] for r in made], len(skipped)) == ([1], 1)
+    made, skipped, _ = run_all(runs, path)
+    assert (len(made), len(skipped)) == (0, 2)
+    assert [r["task"]["seed"] for r in lines(path)] == [0, 1]
+
+
+def test_another_setting_or_protocol_is_another_run(tmp_path: Path) -> None:
+    path = tmp_path / "records.jsonl"
+    run_all(some(), path)
+    made, _, _ = run_all(some(settings={**SMALL, "hidden": 9}), path)
+    assert len(made) == 1
+    made, _, _ = run_all(some(), path, ["strict", "paper"])
+    assert {e["protocol"] for r in made for e in r["evaluations"]} == {"paper"}
+    made, skipped, _ = run_all(some(), path, ["paper", "strict"])
+    assert (len(made), len(skipped)) == (0, 1)
+
+
+def test_the_same_run_in_another_table_is_not_trained_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "records.jsonl"
+    run_all(some(), path)
+    monkeypatch.delattr(Runner, "run")
+    made, _, _ = run_all(some("ablation", variants=["bound=jsd"]), path)
+    assert made[0]["task"]["variant"] == "bound=jsd"
+    assert made[0]["evaluations"] == lines(path)[0]["evaluations"]
+    assert len(lines(path)) == 2
+
+
+def test_a_line_cut_short_by_a_kill_is_the_only_loss(tmp_path: Path) -> None:
+    path = tmp_path / "records.jsonl"
+    run_all(some(seeds=[0, 1]), path)
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-40])
+    made, skipped, _ = run_all(some(seeds=[0, 1]), path)
+    assert ([r["task"]["seed"] for r in made], len(skipped)) == ([1], 1)
+    assert [r["task"]["seed"] for r in lines(path)] == [0, 1]
+    path.write_bytes(whole[:-1])  # all but the end of the line
+    made, skipped, _ = run_all(some(seeds=[0, 1, 2]), path)
+    assert ([r["task"]["seed"] for r in made], len(skipped)) == ([2], 2)
+    assert [r["task"]["seed"] for r in lines(path)] == [0, 1, 2]
+
+
+def test_a_kill_loses_the_run_in_flight_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, real = tmp_path / "records.jsonl", Runner.run
+
+    def killed(self: Runner, planned: Planned, *rest: Any) -> StudyRecord:
+        if planned.task.seed == 1:
+            raise KeyboardInterrupt
+        return real(self, planned, *rest)
+
+    monkeypatch.setattr(Runner, "run", killed)
+    with pytest.raises(KeyboardInterrupt):
+        run_all(some(seeds=[0, 1, 2]), path)
+    assert [r["task"]["seed"] for r in lines(path)] == [0]
+
+
+def test_a_failure_is_told_and_the_rest_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, real = tmp_path / "records.jsonl", Runner.run
+
+    def fragile(self: Runner, planned: Planned, *rest: Any) -> StudyRecord:
+        if planned.task.seed == 0:
+            raise NonFiniteLossError("The loss became nan.")
+        return real(self, planned, *rest)
+
+    monkeypatch.setattr(Runner, "run", fragile)
+    made, _, failures = run_all(some(seeds=[0, 1]), path)
+    assert [r["task"]["seed"] for r in made] == [1]
+    assert failures == ["graph tu:TINY gru seed 0: The loss became nan."]
+
+
+def test_a_file_of_something_else_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "records.jsonl"
+    path.write_text('{"not": "a run"}\n')
+    with pytest.raises(InputError, match=r"records\.jsonl, line 1: is not a record of a study"):
+        Ledger(path)
+    assert path.read_text() == '{"not": "a run"}\n'
+
+
+# From the command line.
+
+
+def command(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *arguments: str
+) -> tuple[int, str, str]:
+    monkeypatch.setattr(sys, "argv", ["lg2ar", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    printed = capsys.readouterr()
+    return int(ended.value.code or 0), printed.out, printed.err
+
+
+TINY = [
+    "reproduce", "graph", "--datasets", "tu:TINY", "--preset", "default", "--variants",
+    "gru,random", "--seeds", "2", "--protocol", "strict", "--set", "hidden=8", "--set", "layers=1",
+    "--set", "epochs=1", "--device", "cpu",
+]  # fmt: skip
+
+
+def test_reproduce_then_table_then_figure(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, _ = command(monkeypatch, capsys, *TINY)
+    assert code == 0
+    assert "4 runs done, 0 were there already, 0 failed; records: results/graph.jsonl" in out
+    code, out, _ = command(monkeypatch, capsys, *TINY)
+    assert "0 runs done, 4 were there already" in out
+    code, out, _ = command(monkeypatch, capsys, "table", "graph", "--format", "json")
+    assert code == 0
+    cells = [cell for cell in json.loads(out) if cell["dataset"] == "tu:TINY"]
+    gru = next(
+        cell
+        for cell in cells
+        if cell["variant"] == "gru (default)" or "gru" in str(cell["variant"])
+    )
+    records = lines(Path("results/graph.jsonl"))
+    values = [
+        np.mean(r["evaluations"][-1]["accuracy"]) for r in records if r["task"]["variant"] == "gru"
+    ]
+    assert gru["mean"] == pytest.approx(np.mean(values))
+    assert gru["runs"] == 2
+    for name in ("policy", "loss"):
+        code, out, _ = command(monkeypatch, capsys, "figure", name)
+        assert code == 0
+        assert [Path(line).suffix for line in out.split()] == [".png", ".svg"]
+        assert all(Path(line).stat().st_size > 1000 for line in out.split())
+
+
+def test_data_that_is_not_there_is_told_and_the_rest_is_run(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from torch_geometric.datasets import TUDataset
+
+    def refuse(self: Any) -> None:
+        raise OSError("no network")
+
+    monkeypatch.setattr(TUDataset, "download", refuse)
+    arguments = [word.replace("tu:TINY", "tu:GONE,tu:TINY") for word in TINY]
+    code, out, err = command(monkeypatch, capsys, *arguments)
+    assert code == 2
+    assert "4 runs done, 0 were there already, 4 failed" in out
+    assert "GONE_A.txt: is not there and could not be downloaded" in err
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["reproduce", "grahp"], "'grahp' is not a table; did you mean 'graph'"),
+        (["reproduce", "graph", "--protocol", "stric"], "'stric' is not a protocol"),
+        (["table", "nodes"], "'nodes' is not a table"),
+        (["table", "graph", "--format", "pdf"], "'pdf' is not a format"),
+        (["table", "graph", "--records", "none.jsonl"], "none.jsonl: cannot be read"),
+        (["figure", "polcy"], "'polcy' is not a figure; did you mean 'policy'"),
+        (["figure", "loss"], "there are no records"),
+    ],
+)
+def test_bad_input_gets_one_sentence(
+    arguments: list[str],
+    words: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    code, _, err = command(monkeypatch, capsys, *arguments)
+    assert code == 2
+    assert words in err
+    assert err.count("\n") == 1
