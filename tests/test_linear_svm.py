@@ -67,13 +67,19 @@ def outer_folds(x: Array, y: Labels, folds: int = 4) -> list[NDArray[np.int64]]:
 
 
 def grid_search(
-    x: Array, y: Labels, folds: list[NDArray[np.int64]], *, scale: bool
+    x: Array,
+    y: Labels,
+    folds: list[NDArray[np.int64]],
+    *,
+    scale: bool,
+    dual: bool | None = None,
 ) -> tuple[Array, Array]:
     """What the batched search must find: accuracies and C, one SVM at a time."""
     accuracy, chosen = [], []
     for test in folds:
         train = np.setdiff1d(np.arange(len(y)), test)
-        probe = LinearSVC(tol=1e-8, max_iter=20_000, dual=x.shape[0] < x.shape[1], random_state=0)
+        kind = x.shape[0] < x.shape[1] if dual is None else dual
+        probe = LinearSVC(tol=1e-8, max_iter=20_000, dual=kind, random_state=0)
         steps = make_pipeline(StandardScaler(), probe) if scale else make_pipeline(probe)
         search = GridSearchCV(steps, {"linearsvc__C": list(C_GRID)}, cv=5)
         with warnings.catch_warnings():
@@ -330,14 +336,50 @@ def test_mutag(scale: bool, device: torch.device) -> None:
 
 def mutag() -> tuple[Array, Labels]:
     """Sums of node labels, and of the labels of the neighbours, of each graph."""
-    from torch_geometric.datasets import TUDataset
+    from lg2ar.data.benchmarks import open_benchmark
 
-    graphs = TUDataset(os.environ["LG2AR_DATA"], "MUTAG")
-    rows = []
-    for graph in graphs:
-        around = torch.zeros_like(graph.x).index_add_(
-            0, graph.edge_index[1], graph.x[graph.edge_index[0]]
-        )
-        pairs = graph.x.T @ around
-        rows.append(torch.cat([graph.x.sum(0), pairs.flatten(), around.square().sum(0)]))
-    return torch.stack(rows).double().numpy(), graphs.y.numpy()
+    dataset = open_benchmark("mutag")
+    graph, rows = dataset.graph, []
+    source, target = graph.edge_index
+    around = torch.zeros_like(graph.x).index_add_(0, target, graph.x[source])
+    for number in range(graph.num_graphs):
+        x, near = graph.x[graph.batch == number], around[graph.batch == number]
+        rows.append(torch.cat([x.sum(0), (x.T @ near).flatten(), near.square().sum(0)]))
+    assert dataset.y is not None
+    return torch.stack(rows).double().numpy(), dataset.y.numpy()
+
+
+def untrained(name: str, hidden: int) -> tuple[Array, Labels]:
+    """What a protocol reads: sums over nodes by an initialised encoder, heavy-tailed and wide."""
+    from lg2ar.data.sources import open_source
+    from lg2ar.experiment import pretrain
+
+    dataset = open_source(name)
+    settings = {"hidden": hidden, "layers": 3, "epochs": 0, "calibrate": False}
+    rows = pretrain(dataset, settings, device="cpu").embed(dataset)
+    assert dataset.y is not None
+    return rows.double().numpy(), dataset.y.numpy()
+
+
+@pytest.mark.parametrize("scale", [False, True])
+def test_embeddings_of_real_graphs(scale: bool, device: torch.device) -> None:
+    if "LG2AR_DATA" not in os.environ:
+        pytest.skip("LG2AR_DATA does not say where the data sets are")
+    x, y = untrained("mutag", 48)
+    x /= x.std()  # one number for all: without it scikit-learn does not converge at all
+    folds = outer_folds(x, y, 10)[:3]
+    found = nested_accuracy(x, y, folds, scale=scale, device=device)
+    accuracy, _ = grid_search(x, y, folds, scale=scale, dual=False)
+    assert found.accuracy.mean() == pytest.approx(accuracy.mean(), abs=0.1)
+
+
+def test_where_rounding_hides_the_gap_the_gradient_is_small() -> None:
+    x, y = blobs(300, 12, 2, signal=0.2)
+    x = x * np.geomspace(1e6, 1, 12)
+    folds = outer_folds(x, y)
+    found = nested_accuracy(x, y, folds, tolerance=1e-20)
+    assert found.gap > 1e-20
+    assert found.residual <= newton.GRADIENT
+    assert found.converged
+    with pytest.raises(linear_svm.ConvergenceError, match="a linear SVM was solved to"):
+        nested_accuracy(x, y, folds, C=(1e3,), tolerance=1e-13, max_steps=2)

@@ -28,6 +28,7 @@ def nested_accuracy(
     seed: int | None = None,
     device: torch.device | str = "cpu",
     tolerance: float = 1e-5,
+    max_steps: int = 300,
     strict: bool = True,
 ) -> NestedAccuracy:
     """Test accuracy of a linear SVM whose ``C`` is chosen inside each outer training part.
@@ -45,6 +46,7 @@ def nested_accuracy(
         seed: Shuffles the inner folds; without it they are cut in the order of the rows.
         device: Where to compute.
         tolerance: Largest relative duality gap of every SVM.
+        max_steps: Newton steps at most.
         strict: Raise where an SVM misses it and its gradient is not small either, instead of
             saying so in ``converged``.
 
@@ -85,6 +87,7 @@ def nested_accuracy(
             start=solution,
             basis=basis,
             tolerance=tolerance,
+            max_steps=max_steps,
             strict=False,
         )
         decision = solution.decision(rows, many).view(len(positive), *masks.shape)

@@ -38,9 +38,9 @@ _LINE_STEPS = 30
 _ASK_EVERY = 4
 # Numbers that Hessians of problems' own may take at a time (256 MiB and 8 GiB in float64).
 _CHUNK = {"cpu": 2**25, "cuda": 2**30}
-# Where rounding hides the duality gap, an objective that no longer falls by this share ends the
-# search, if the gradient's norm is down to that share of its norm at zero (liblinear's criterion).
-_STILL, GRADIENT = 1e-10, 1e-4
+# Where rounding hides the duality gap for so many Newton steps, an objective that no longer falls
+# by this share ends the search, if the gradient's norm is down to that share of its norm at zero.
+_LONG, _STILL, GRADIENT = 60, 1e-9, 1e-4
 
 
 @dataclass(frozen=True)
@@ -123,8 +123,8 @@ def newton(problems: Problems, w: Tensor, tolerance: float, max_steps: int) -> t
     while True:
         point = evaluate(now, w[index])
         objective = point.objective[:, 0]
-        still = before[index] - objective <= _STILL * objective
-        still &= point.gradient.norm(dim=1) <= GRADIENT * start[index]
+        still = point.gradient.norm(dim=1) <= GRADIENT * start[index]
+        still &= (before[index] - objective <= _STILL * objective) & (step >= _LONG)
         before[index] = objective
         left = (~((point.gap <= tolerance) | still)).nonzero()[:, 0]  # NaN is not within it
         if len(left) == 0 or step == max_steps:
