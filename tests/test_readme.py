@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import importlib.util
+import json
 import os
 import re
 import shlex
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -15,7 +18,8 @@ from lg2ar.config import Config
 from lg2ar.data.arrays import write_arrays
 from lg2ar.data.toy import toy_graphs
 from lg2ar.demo import SETTINGS
-from lg2ar.report.tables import read_records, variants_table
+from lg2ar.report.tables import read_records
+from lg2ar.study.plan import TABLES
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
@@ -27,27 +31,41 @@ def block(language: str) -> str:
     return found[-1]
 
 
-def between(text: str, start: str) -> str:
-    """What stands between a marker and the next end marker."""
-    return text.split(f"<!-- {start} -->\n", 1)[1].split("\n<!-- end -->", 1)[0]
+def load_make_tables() -> ModuleType:
+    """The script that writes the tables, which is not part of the package."""
+    found = importlib.util.spec_from_file_location("make_tables", ROOT / "docs" / "make_tables.py")
+    assert found is not None
+    assert found.loader is not None
+    module = importlib.util.module_from_spec(found)
+    found.loader.exec_module(module)
+    return module
 
 
-def base() -> dict[str, object]:
-    return Config.make(SETTINGS).to_dict()
+@pytest.mark.parametrize("page", ["README.md", "docs/paper.md", "docs/results.md"])
+def test_the_tables_come_from_the_records(page: str) -> None:
+    text = (ROOT / page).read_text()
+    assert "<!-- end -->" in text
+    assert load_make_tables().filled(text) == text, "run python docs/make_tables.py"
 
 
-def test_the_results_table_comes_from_the_records() -> None:
+def test_the_demonstration_was_run_with_five_seeds() -> None:
     records = read_records(ROOT / "results" / "toy-graphs.jsonl")
-    # Through Config: a record written before a setting existed has its default.
-    plain = [r for r in records if Config.make(r["config"], seed=0).to_dict() == base()]
-    assert between(README, "results/toy-graphs.jsonl") == variants_table(plain, base())
-    assert [r["config"]["seed"] for r in plain] == [0, 1, 2, 3, 4]
+    base = Config.make(SETTINGS).to_dict()
+    seeds = [
+        r["config"]["seed"] for r in records if Config.make(r["config"], seed=0).to_dict() == base
+    ]
+    assert seeds == [0, 1, 2, 3, 4]
 
 
-def test_the_table_of_variants_comes_from_the_records() -> None:
-    records = read_records(ROOT / "results" / "toy-graphs.jsonl")
-    paper = (ROOT / "docs" / "paper.md").read_text()
-    assert between(paper, "results/toy-graphs.jsonl") == variants_table(records, base())
+def test_records_of_the_study_are_of_the_benchmarks() -> None:
+    known = json.loads((ROOT / "results" / "datasets.json").read_text())
+    prints = {row["name"]: row["loaded"]["fingerprint"] for row in known if row["loaded"]}
+    files = [ROOT / "results" / f"{table}.jsonl" for table in TABLES]
+    records = [record for file in files if file.exists() for record in read_records(file)]
+    assert records
+    for record in records:
+        assert record["data"]["fingerprint"] == prints[record["task"]["dataset"]]
+        Config.make(record["config"])
 
 
 def test_the_records_are_of_the_data_that_is_embedded() -> None:

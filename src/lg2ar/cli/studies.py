@@ -100,7 +100,7 @@ def table(
         typer.Option(help="File of runs, may be repeated; default: results/TABLE.jsonl."),
     ] = None,
     format: Annotated[  # noqa: A002 - the option's name
-        str, typer.Option(help="md, csv, latex or json.")
+        str, typer.Option(help="md, csv, latex, json or summary.")
     ] = "md",
 ) -> None:
     """Print a table of the paper with our runs beside the published numbers."""

@@ -13,8 +13,9 @@ from lg2ar.benchmarks import captions
 from lg2ar.errors import InputError
 from lg2ar.report.cells import PUBLISHED, UNTRAINED, Cell, protocol_place
 from lg2ar.report.rows import label, printed_rows
+from lg2ar.report.summary import summary
 
-FORMATS = ("md", "csv", "latex", "json")
+FORMATS = ("md", "csv", "latex", "json", "summary")
 
 NOT_RUN = "not run"
 NONE = "\N{EN DASH}"
@@ -50,7 +51,8 @@ def render(cells: Sequence[Cell], table: str, format: str = "md") -> str:  # noq
         format: One of :data:`FORMATS`: ``md`` or ``latex`` for tables with methods down and data
             sets across, a block for the paper's numbers and one for each protocol; ``csv`` or
             ``json`` for a line or an object per cell, with the names of
-            :class:`~lg2ar.report.cells.Cell`.
+            :class:`~lg2ar.report.cells.Cell`; ``summary`` for a short Markdown table of what was
+            run.
 
     Raises:
         InputError: For another format.
@@ -61,6 +63,8 @@ def render(cells: Sequence[Cell], table: str, format: str = "md") -> str:  # noq
         return _csv(cells)
     if format == "json":
         return json.dumps([dataclasses.asdict(cell) for cell in cells], indent=2, allow_nan=False)
+    if format == "summary":
+        return summary(cells, table)
     made = blocks(cells, table)
     return _markdown(made) if format == "md" else _latex(made)
 

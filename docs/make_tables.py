@@ -1,0 +1,72 @@
+"""Write the tables of README and docs anew from the committed records.
+
+    python docs/make_tables.py
+
+Between a line ``<!-- NAME -->`` and the next ``<!-- end -->`` stands what NAME's function makes of
+the records; the tests see to it that this is so.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+from lg2ar.config import Config
+from lg2ar.demo import SETTINGS
+from lg2ar.report.cells import cells
+from lg2ar.report.layouts import render
+from lg2ar.report.summary import summary
+from lg2ar.report.tables import read_records, variants_table
+
+ROOT = Path(__file__).parent.parent
+PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+
+
+def demonstration() -> str:
+    """The demonstration's settings alone, over seeds."""
+    base = Config.make(SETTINGS).to_dict()
+    records = read_records(ROOT / "results" / "toy-graphs.jsonl")
+    # Through Config: a record written before a setting existed has its default.
+    plain = [r for r in records if Config.make(r["config"], seed=0).to_dict() == base]
+    return variants_table(plain, base)
+
+
+def variations() -> str:
+    """All that was tried on the embedded graphs."""
+    records = read_records(ROOT / "results" / "toy-graphs.jsonl")
+    return variants_table(records, Config.make(SETTINGS).to_dict())
+
+
+def study(table: str, layout: str) -> str:
+    """A table of the study."""
+    file = ROOT / "results" / f"{table}.jsonl"
+    made = cells(read_records(file) if file.exists() else [], table)
+    if layout == "lg2ar":
+        return summary([cell for cell in made if cell.variant == "gru"], table)
+    return render(made, table, layout)
+
+
+TABLES: dict[str, Callable[[], str]] = {
+    "toy-graphs": demonstration,
+    "toy-graphs, all": variations,
+    **{
+        f"{table}, {layout}": lambda table=table, layout=layout: study(table, layout)  # type: ignore[misc]
+        for table in ("graph", "node", "semi", "ablation", "cost")
+        for layout in ("lg2ar", "summary", "md")
+    },
+}
+
+MARKED = re.compile(r"<!-- (?P<name>[^>]+?) -->\n.*?<!-- end -->", re.DOTALL)
+
+
+def filled(text: str) -> str:
+    """A page with all its tables made anew."""
+    return MARKED.sub(
+        lambda found: f"<!-- {found['name']} -->\n{TABLES[found['name']]()}\n<!-- end -->", text
+    )
+
+
+if __name__ == "__main__":
+    for page in PAGES:
+        page.write_text(filled(page.read_text()))
