@@ -314,7 +314,7 @@ def test_the_shared_projection_stands_before_all_views() -> None:
 # Training.
 
 
-def mean_loss(model: LG2AR, graph: GraphBatch, draws: int = 6) -> float:
+def mean_loss(model: LG2AR, graph: GraphBatch, draws: int = 16) -> float:
     """The loss averaged over some fixed draws."""
     with torch.no_grad():
         return average(step(model, graph, 1000 + seed).loss.item() for seed in range(draws))

@@ -26,7 +26,7 @@ class LargestTensor(TorchDispatchMode):  # type: ignore[no-untyped-call]
     ) -> Any:
         result = func(*args, **(kwargs or {}))
         for value in result if isinstance(result, tuple | list) else [result]:
-            if isinstance(value, torch.Tensor):
+            if isinstance(value, torch.Tensor) and value.layout == torch.strided:
                 new = value.untyped_storage().data_ptr() not in self._old
                 self.numel = max(self.numel, value.numel() * new)
         return result

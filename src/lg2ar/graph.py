@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from lg2ar.adjacency import Adjacency
 from lg2ar.errors import InputError
 
 if TYPE_CHECKING:
@@ -72,6 +73,11 @@ class GraphBatch:
     def sizes(self) -> Tensor:
         """Number of nodes of each graph, shape ``[B]``."""
         return self.ptr.diff()
+
+    @cached_property
+    def adjacency(self) -> Adjacency:
+        """The edges as compressed rows, for products with node rows."""
+        return Adjacency(self.edge_index, self.num_nodes)
 
     def weights(self) -> Tensor:
         """The edge weights, ones where none were given, shape ``[E]``."""

@@ -15,16 +15,26 @@ from lg2ar.ops import segment_sum
 BLOCK = 1 << 26
 
 
-def aggregate(x: Tensor, edge_index: Tensor, edge_weight: Tensor | None) -> Tensor:
+def aggregate(x: Tensor, graph: GraphBatch, edge_weight: Tensor | None) -> Tensor:
     r"""Sum of the neighbours' rows, :math:`\sum_{j \to i} w_{ji} x_j`.
 
-    While a gradient is wanted all messages are made at once. Without one, at inference, they are
-    made in blocks of edges, so that memory does not grow with the number of edges.
+    On a CPU a sparse product, on a GPU by messages.
 
     Args:
         x: Node rows, shape ``[N, d]``.
-        edge_index: Source and target, shape ``[2, E]``.
+        graph: Whose edges to follow.
         edge_weight: Weights, shape ``[E]``, or None for ones.
+    """
+    if x.device.type == "cpu":
+        return graph.adjacency.product(x, edge_weight)
+    return pass_messages(x, graph.edge_index, edge_weight)
+
+
+def pass_messages(x: Tensor, edge_index: Tensor, edge_weight: Tensor | None) -> Tensor:
+    """The same sum, one message an edge.
+
+    While a gradient is wanted all messages are made at once. Without one, at inference, they are
+    made in blocks of edges, so that memory does not grow with the number of edges.
     """
     source, target = edge_index
     if torch.is_grad_enabled():
@@ -104,7 +114,7 @@ class WeightedGINConv(nn.Module):
 
     def forward(self, x: Tensor, graph: GraphBatch) -> Tensor:
         """Encode node rows ``[N, in_features]`` along the edges of ``graph``."""
-        h: Tensor = self.mlp(x + aggregate(x, graph.edge_index, graph.edge_weight))
+        h: Tensor = self.mlp(x + aggregate(x, graph, graph.edge_weight))
         return h
 
 
@@ -137,7 +147,7 @@ class WeightedGCNConv(nn.Module):
         positive = degree > 0
         scale = degree.where(positive, 1).rsqrt().where(positive, 0)  # [N]
         h: Tensor = self.linear(x) * scale.unsqueeze(-1)  # narrow first: messages are h wide
-        total = h + aggregate(h, graph.edge_index, w)  # h: the self-loop of weight one
+        total = h + aggregate(h, graph, w)  # h: the self-loop of weight one
         return total * scale.unsqueeze(-1) + self.bias
 
 
