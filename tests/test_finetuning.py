@@ -360,7 +360,7 @@ def curves_by_hand() -> list[Curve]:
     ("selection", "epoch", "accuracy"),
     [
         ("test-max", [3, 3], [60, 80]),
-        ("validation", [3, 3], [60, 80]),
+        ("validation", [1, 3], [50, 80]),
         ("validation-loss", [3, 1], [60, 60]),
         ("last", [4, 4], [70, 40]),
     ],
@@ -390,7 +390,7 @@ def test_validation_looks_at_no_test_row() -> None:
         )
         for curve in folds
     ]
-    assert select(folds, "validation").epoch.tolist() == [3, 3]
+    assert select(folds, "validation").epoch.tolist() == [1, 3]
     assert select(folds, "test-max").epoch.tolist() == [2, 2]
 
 

@@ -330,11 +330,8 @@ def test_reproduce_then_table_then_figure(
     code, out, _ = command(monkeypatch, capsys, "table", "graph", "--format", "json")
     assert code == 0
     cells = [cell for cell in json.loads(out) if cell["dataset"] == "tu:TINY"]
-    gru = next(
-        cell
-        for cell in cells
-        if cell["variant"] == "gru (default)" or "gru" in str(cell["variant"])
-    )
+    preset = "preset=default epochs=1 hidden=8 layers=1"
+    (gru,) = [cell for cell in cells if cell["variant"] == f"gru, {preset}"]
     records = lines(Path("results/graph.jsonl"))
     values = [
         np.mean(r["evaluations"][-1]["accuracy"]) for r in records if r["task"]["variant"] == "gru"

@@ -30,7 +30,7 @@ Selection = Literal["test-max", "validation", "validation-loss", "last"]
 # How the epoch was chosen, in words that a score carries.
 SELECTIONS: dict[Selection, str] = {
     "test-max": "epoch of the best mean test accuracy over the folds",
-    "validation": "epoch of the best mean validation accuracy over the folds",
+    "validation": "each fold's epoch of the best validation accuracy",
     "validation-loss": "each fold's epoch of the lowest validation loss",
     "last": "last epoch, no choice made",
 }
@@ -248,8 +248,8 @@ def select(curves: Sequence[Curve], selection: Selection) -> FineTuned:
     """Choose the epoch to report; where several are equally good, the first of them.
 
     ``test-max`` is the one epoch at which the folds' mean test accuracy is highest, which is what
-    GraphCL and its successors publish; ``validation`` the one at which their mean validation
-    accuracy is highest; ``validation-loss`` each fold's own with the lowest validation loss, which
+    GraphCL and its successors publish; ``validation`` each fold's own with the highest
+    validation accuracy; ``validation-loss`` each fold's own with the lowest validation loss, which
     is what GraphCL's code calls ``val_max``; ``last`` the last.
 
     Args:
@@ -266,7 +266,8 @@ def select(curves: Sequence[Curve], selection: Selection) -> FineTuned:
         case "test-max":
             chosen = np.full(folds, test.mean(0).argmax())
         case "validation":
-            chosen = np.full(folds, _table(curves, "validation").mean(0).argmax())
+            # Of each fold by itself: its validation rows are test rows of the fold before.
+            chosen = _table(curves, "validation").argmax(1)
         case "validation-loss":
             chosen = _table(curves, "validation_loss").argmin(1)
         case "last":

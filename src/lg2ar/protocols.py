@@ -100,6 +100,10 @@ class Reader:
                 f"{self.dataset.name} has no class labels, which every protocol needs; give it a "
                 f"whole number per {self.dataset.level}."
             )
+        if len(self.dataset.y.unique()) < 2:  # type: ignore[no-untyped-call]
+            raise InputError(
+                f"{self.dataset.name} has a single class, which leaves nothing to tell apart."
+            )
 
     @property
     def labels(self) -> NDArray[np.int64]:
@@ -126,6 +130,8 @@ class Reader:
             rows: Embeddings.
         """
         check_protocol(protocol, self.dataset.level)
+        if protocol == "semi":
+            raise ValueError("protocol 'semi' fine-tunes an encoder; it does not read embeddings")
         strict = protocol == "strict"
         if self.dataset.level == "node":
             layer = linear_layer_accuracy(
@@ -142,12 +148,12 @@ class Memory:
     """Remembers what embeddings were worth: untrained ones come again with every variant."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[str, str, int], list[float]] = {}
+        self._known: dict[tuple[object, ...], list[float]] = {}
 
     def accuracy(self, reader: Reader, protocol: str, rows: Tensor) -> list[float]:
         """As :meth:`Reader.accuracy`, computed once for the same rows, protocol and seed."""
         digest = hashlib.sha256(rows.contiguous().numpy().tobytes()).hexdigest()
-        key = (digest, protocol, reader.seed)
+        key = (reader.dataset.fingerprint(), tuple(rows.shape), digest, protocol, reader.seed)
         if key not in self._known:
             self._known[key] = reader.accuracy(protocol, rows)
         return self._known[key]
@@ -156,10 +162,10 @@ class Memory:
 def node_splits(dataset: Dataset, seed: int) -> Splits:
     """The public splits of a benchmark that has some, otherwise twenty random ones."""
     try:
-        public = open_split(find_benchmark(dataset.name).name)
+        name = find_benchmark(dataset.name).name
     except InputError:  # not a benchmark
-        public = None
-    return public or random_splits(len(dataset), count=SPLITS, seed=seed)
+        return random_splits(len(dataset), count=SPLITS, seed=seed)
+    return open_split(name) or random_splits(len(dataset), count=SPLITS, seed=seed)
 
 
 def _rounded(percent: NDArray[np.float64]) -> list[float]:

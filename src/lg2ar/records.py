@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.metadata
 import json
 import platform
 from dataclasses import asdict, dataclass
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 from lg2ar.version import __version__
@@ -193,10 +196,20 @@ class StudyRecord:
         return json.dumps(asdict(self), allow_nan=False)
 
 
+@cache
+def code_print() -> str:
+    """The first digits of a SHA-256 of this package's files: which code made a record."""
+    digest = hashlib.sha256()
+    root = Path(__file__).parent
+    for path in sorted([*root.rglob("*.py"), *root.rglob("*.toml")]):
+        digest.update(path.relative_to(root).as_posix().encode() + path.read_bytes())
+    return digest.hexdigest()[:12]
+
+
 def versions() -> dict[str, str]:
     """What a run was made with."""
     names = ("torch", "torch-geometric", "numpy", "scikit-learn", "safetensors")
-    found = {"python": platform.python_version(), "lg2ar": __version__}
+    found = {"python": platform.python_version(), "lg2ar": __version__, "code": code_print()}
     for name in names:
         try:
             found[name] = importlib.metadata.version(name)

@@ -36,7 +36,7 @@ def reproduce(
     seeds: Annotated[
         int | None, typer.Option(min=1, help="Runs of each cell; default: as many as the paper's.")
     ] = None,
-    first_seed: Annotated[int, typer.Option(min=0, help="Seed of the first run.")] = 0,
+    first_seed: Annotated[int, typer.Option(min=0, max=2**31, help="Seed of the first run.")] = 0,
     protocol: Annotated[
         list[str] | None,
         typer.Option(help="paper, strict, infograph-rbf, semi; default: the table's."),
@@ -145,7 +145,10 @@ def figure(
 
 
 def _words(values: list[str] | None) -> list[str]:
-    return [word.strip() for value in values or [] for word in value.split(",") if word.strip()]
+    words = [word.strip() for value in values or [] for word in value.split(",") if word.strip()]
+    if values and not words:
+        raise InputError("an empty list was given; name something, or leave the option out.")
+    return words
 
 
 def _records_file(table: str, given: Path | None) -> Path:

@@ -160,6 +160,8 @@ def _accuracy_cells(runs: Sequence[Run], table: str, rows: Sequence[Published]) 
     for run in runs:
         row = _Row(table, run.dataset, run.level, run.method, run.variant, run.preset)
         groups.setdefault(row, []).append(_Scored(run, evaluations(run)))
+    for members in groups.values():
+        _check_alike([member.run for member in members])
     own = {_control_of(row): _starts(groups[row]) for row in groups if row.method == UNTRAINED}
     made = []
     for row, members in groups.items():
@@ -173,6 +175,23 @@ def _accuracy_cells(runs: Sequence[Run], table: str, rows: Sequence[Published]) 
     for row, control in _controls(groups, own, table).items():
         made += [_cell(row, *key, values, {}, None) for key, values in control.items()]
     return made
+
+
+def _check_alike(runs: Sequence[Run]) -> None:
+    """Refuse to average runs of different settings or different data."""
+    first = runs[0]
+    for run in runs[1:]:
+        for part, left_out in (("config", {"seed"}), ("data", set())):
+            one, other = (item.fields.values.get(part, {}) for item in (first, run))
+            shared = (one.keys() & other.keys()) - left_out
+            differ = sorted(key for key in shared if one[key] != other[key])
+            if differ:
+                key = differ[0]
+                raise InputError(
+                    f"{run.fields.place}: {part}.{key} = {other[key]!r}, where "
+                    f"{first.fields.place}, of the same cell, has {one[key]!r}; keep runs of "
+                    "different settings in different files, or give them a preset of their own."
+                )
 
 
 def _trained(members: Sequence[_Scored]) -> _Values:

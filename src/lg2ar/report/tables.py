@@ -25,22 +25,32 @@ class Record(dict[str, Any]):
 
 
 def read_records(path: str | Path) -> list[Record]:
-    """Read a records file, one JSON object a line."""
+    """Read a records file, one JSON object a line.
+
+    A last record without its end, which a kill in the middle of a write leaves, is passed over.
+    """
     try:
-        lines = Path(path).read_text(encoding="utf-8").splitlines()
+        text = Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: cannot be read ({error}).") from None
-    records = []
+    lines, records = text.splitlines(), []
     for number, line in enumerate(lines, start=1):
         place = f"{path}, line {number}"
         try:
             values = json.loads(line)
         except ValueError as error:
+            if number == len(lines) and is_cut_short(text):
+                break
             raise InputError(f"{place}: not a record ({error}).") from None
         if not isinstance(values, dict):
             raise InputError(f"{place}: not a record, which is a JSON object.")
         records.append(Record(values, place))
     return records
+
+
+def is_cut_short(text: str) -> bool:
+    """Whether a records file ends in the beginning of a record, which lacks its end."""
+    return text.rpartition("\n")[2].startswith("{")
 
 
 def variants_table(records: Iterable[Mapping[str, Any]], base: Mapping[str, Any]) -> str:

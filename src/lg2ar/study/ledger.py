@@ -13,8 +13,8 @@ from lg2ar.config import Config
 from lg2ar.data.dataset import Dataset
 from lg2ar.data.sources import open_source
 from lg2ar.errors import InputError, NonFiniteLossError
-from lg2ar.files import append_line, write_bytes
-from lg2ar.probes.linear_svm import ConvergenceError
+from lg2ar.experiment import device_name
+from lg2ar.files import append_line, check_writable, mend_lines
 from lg2ar.records import Task
 from lg2ar.report.tables import read_records
 from lg2ar.study.plan import Planned
@@ -32,7 +32,6 @@ class Ledger:
         self.path = path
         self._records: dict[str, list[dict[str, Any]]] = {}
         if path.exists():
-            _mend(path)
             for number, record in enumerate(read_records(path), start=1):
                 try:
                     self._remember(record)
@@ -41,16 +40,23 @@ class Ledger:
                         f"{path}, line {number}: is not a record of a study; choose another "
                         "--records file."
                     ) from None
+            mend_lines(path)
+        check_writable(path)  # before the work, not after it
 
     def missing(self, planned: Planned, protocols: Sequence[str]) -> list[str]:
         """The protocols under which no run with these settings was read yet."""
         done = self._done(planned)
         return [name for name in protocols if name not in done]
 
-    def has(self, planned: Planned, protocols: Sequence[str]) -> bool:
-        """Whether a run with these settings is there, for this very cell, under all protocols."""
+    def has(self, planned: Planned, protocols: Sequence[str], device: str) -> bool:
+        """Whether a run with these settings is there, for this very cell, under all protocols.
+
+        One without any protocol measures the cost, which is that of a device.
+        """
         task = asdict(planned.task)
         own = [record for record in self._same(planned) if record["task"] == task]
+        if not protocols:
+            return any(record["device"] == device for record in own)
         read = {e["protocol"] for record in own for e in record["evaluations"]}
         return bool(own) and set(protocols) <= read
 
@@ -75,6 +81,8 @@ class Ledger:
 
     def _remember(self, record: dict[str, Any]) -> None:
         Task(**record["task"])
+        for evaluation in record["evaluations"]:
+            _ = evaluation["protocol"], evaluation["accuracy"]
         key = _key(record["task"]["dataset"], record["config"])
         self._records.setdefault(key, []).append(record)
 
@@ -86,21 +94,6 @@ class Ledger:
         return {
             e["protocol"]: record for record in self._same(planned) for e in record["evaluations"]
         }
-
-
-def _mend(path: Path) -> None:
-    """Drop what a kill in the middle of a write left: a last line without its end."""
-    try:
-        content = path.read_bytes()
-        whole = content[: content.rfind(b"\n") + 1]
-        rest = content[len(whole) :]
-        with suppress(ValueError):
-            json.loads(rest)
-            return  # a whole record that lacks nothing but the end of its line
-        if rest:
-            write_bytes(path, whole)
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read or written ({error}).") from None
 
 
 def _key(dataset: str, config: dict[str, Any]) -> str:
@@ -136,37 +129,55 @@ def reproduce(
     Returns:
         How many runs failed.
     """
-    failed, data = 0, _Opened()
+    failed, data, device = 0, _Opened(), device_name(runner.device)
     for planned in runs:
-        if ledger.has(planned, protocols):
+        if ledger.has(planned, protocols, device):
             if on_skip is not None:
                 on_skip(planned)
             continue
         missing = ledger.missing(planned, protocols)
-        try:
-            if protocols and not missing:
-                record = ledger.relabel(planned, protocols)
-            else:
-                dataset = data.get(planned.task.dataset)
-                record = ledger.append(runner.run(planned, dataset, missing).to_json())
-        except (InputError, NonFiniteLossError, ConvergenceError) as error:
-            failed += 1
-            if on_failure is not None:
-                on_failure(str(planned.task), str(error))
-            continue
+        if protocols and not missing:
+            record = ledger.relabel(planned, protocols)
+        else:
+            try:
+                line = runner.run(planned, data.get(planned.task.dataset), missing).to_json()
+            # Of PyTorch, RuntimeError is also what a lack of memory is; LinAlgError is one.
+            except (InputError, NonFiniteLossError, RuntimeError, MemoryError) as error:
+                failed += 1
+                if on_failure is not None and error is not data.known_failure:
+                    on_failure(str(planned.task), str(error))
+                data.known_failure = data.failure
+                continue
+            record = ledger.append(line)  # where this fails, nothing that follows could be kept
         if on_record is not None:
             on_record(record)
     return failed
 
 
 class _Opened:
-    """The data set in hand: runs come data set by data set, and some are large."""
+    """The data set in hand: runs come data set by data set, and some are large.
+
+    One that cannot be opened is not tried again for every run, and told about once.
+
+    Attributes:
+        failure: Why the data set in hand could not be opened, if so.
+        known_failure: The one that was told.
+    """
 
     def __init__(self) -> None:
-        self._held: dict[str, Dataset] = {}
+        self._name = ""
+        self._found: Dataset | None = None
+        self.failure: InputError | None = None
+        self.known_failure: InputError | None = None
 
     def get(self, name: str) -> Dataset:
-        if name not in self._held:
-            self._held.clear()
-            self._held[name] = open_source(name)
-        return self._held[name]
+        if name != self._name:
+            self._name, self._found, self.failure = name, None, None
+            try:
+                self._found = open_source(name)
+            except InputError as error:
+                self.failure = error
+        if self._found is None:
+            assert self.failure is not None
+            raise self.failure
+        return self._found

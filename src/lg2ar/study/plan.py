@@ -169,7 +169,11 @@ def plan(
     """
     layout = TABLES[pick(table, TABLES, "table")]
     names = [_canonical(name) for name in datasets or layout.datasets]
-    chosen = [pick(name, VARIANTS, "variant") for name in variants or layout.variants]
+    chosen = _fitting(
+        [pick(name, VARIANTS, "variant") for name in variants or layout.variants],
+        protocols or layout.protocols,
+        asked=bool(variants),
+    )
     for name in names:
         for protocol in protocols or layout.protocols:
             check_protocol(protocol, find_benchmark(name).level)
@@ -179,6 +183,18 @@ def plan(
         for variant in chosen
         for seed in (range(layout.seeds) if seeds is None else seeds)
     ]
+
+
+def _fitting(names: Sequence[str], protocols: Collection[str], *, asked: bool) -> list[str]:
+    """Leave ``supervised`` out where the protocol is one for encoders that saw no labels."""
+    if "supervised" not in names or (protocols and set(protocols) <= {"paper", "strict"}):
+        return list(names)
+    if asked:
+        raise InputError(
+            "variant 'supervised' is read under the protocols paper and strict alone; ask for "
+            "those, or leave it out."
+        )
+    return [name for name in names if name != "supervised"]
 
 
 def pick(name: str, known: Collection[str], what: str) -> str:
@@ -209,6 +225,11 @@ def _planned(
     changes = dict(variant.settings)
     if level == "node" and "heads" in changes:
         changes["heads"] = tuple(head for head in changes["heads"] if head != "sub-graph")
+    # How long others are trained may be asked for all the same where this one is not.
+    about = {"seed", "level", "method", *changes} - {"epochs", "patience"}
+    fixed = sorted(settings.keys() & about)
+    if fixed:
+        raise InputError(f"{fixed[0]} is what variant '{name}' is about; leave it out of --set.")
     known = {"level": level, **hyperparameters(dataset, preset), **variant.defaults, **cost}
     config = Config.make({**known, **settings, **changes}, seed=seed)
     task = Task(
@@ -217,7 +238,7 @@ def _planned(
         level=level,
         method=variant.method,
         variant=name if variant.method == "lg2ar" else None,
-        preset=" ".join([preset, *(f"{key}={value}" for key, value in settings.items())]),
+        preset=" ".join([preset, *(f"{key}={value}" for key, value in sorted(settings.items()))]),
         seed=seed,
     )
     return Planned(task, config)

@@ -58,6 +58,10 @@ class Runner:
             dataset: Its data, opened already.
             protocols: How it is to be read; none measures its cost alone.
         """
+        if protocols:  # what cannot be evaluated is said before the training
+            Reader(dataset, planned.config.seed, self.device)
+        if "semi" in protocols:
+            semi_splits(_labels(dataset), validation=True)
         if planned.task.method == "supervised":
             return self._supervised(planned, dataset, protocols)
         return self._pretrained(planned, dataset, protocols)
@@ -96,6 +100,11 @@ class Runner:
             embed_at=looked_at,
             on_embeddings=timed,
         )
+        last = len(run.history)
+        if last in between:  # stopped early, where only the paper's protocol has looked
+            between.clear()
+            frozen = [name for name in frozen if name != "paper"]
+            timed(last, run.embed(dataset))
         if "semi" in protocols:
             with clock:
                 evaluations += self._semi(run, dataset)
