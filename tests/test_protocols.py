@@ -136,6 +136,33 @@ def test_what_is_remembered_is_what_was_computed() -> None:
     assert memory.accuracy(Reader(dataset, 1, CPU), "strict", rows) is not first
 
 
+def test_the_same_rows_of_another_data_set_are_read_anew() -> None:
+    memory, rows = Memory(), torch.zeros(60, 3)
+    one = toy_graphs(num_graphs=60)
+    assert one.y is not None
+    two = Dataset(name="other", level="graph", graph=one.graph, y=one.y.flip(0))
+    first = memory.accuracy(Reader(one, 0, CPU), "strict", rows)
+    assert memory.accuracy(Reader(two, 0, CPU), "strict", rows) is not first
+
+
+def test_a_public_split_that_cannot_be_read_is_not_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nodes = toy_nodes()
+    dataset = Dataset(name="cora", level="node", graph=nodes.graph, y=nodes.y)
+    (tmp_path / "Cora").mkdir()
+    (tmp_path / "Cora" / "lg2ar-1.safetensors").write_text("damaged")
+    monkeypatch.setenv("LG2AR_DATA", str(tmp_path))
+    with pytest.raises(InputError, match="the cache is damaged"):
+        node_splits(dataset, 0)
+
+
+def test_embeddings_are_not_read_under_semi() -> None:
+    dataset = toy_graphs(num_graphs=60)
+    with pytest.raises(ValueError, match="fine-tunes an encoder"):
+        Reader(dataset, 0, CPU).accuracy("semi", noisy_rows(dataset))
+
+
 def test_only_the_papers_protocol_looks_at_epochs_in_between() -> None:
     config = Config.make(epochs=60)
     assert evaluated_epochs(["strict", "infograph-rbf"], config) == (0, 60)

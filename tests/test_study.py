@@ -329,9 +329,9 @@ def test_reproduce_then_table_then_figure(
     assert "0 runs done, 4 were there already" in out
     code, out, _ = command(monkeypatch, capsys, "table", "graph", "--format", "json")
     assert code == 0
-    cells = [cell for cell in json.loads(out) if cell["dataset"] == "tu:TINY"]
+    tiny = [cell for cell in json.loads(out) if cell["dataset"] == "tu:TINY"]
     preset = "preset=default epochs=1 hidden=8 layers=1"
-    (gru,) = [cell for cell in cells if cell["variant"] == f"gru, {preset}"]
+    (gru,) = [cell for cell in tiny if cell["variant"] == f"gru, {preset}"]
     records = lines(Path("results/graph.jsonl"))
     values = [
         np.mean(r["evaluations"][-1]["accuracy"]) for r in records if r["task"]["variant"] == "gru"
@@ -372,6 +372,8 @@ def test_data_that_is_not_there_is_told_and_the_rest_is_run(
         (["table", "graph", "--records", "none.jsonl"], "none.jsonl: cannot be read"),
         (["figure", "polcy"], "'polcy' is not a figure; did you mean 'policy'"),
         (["figure", "loss"], "there are no records"),
+        (["reproduce", "graph", "--datasets", ","], "an empty list was given"),
+        (["reproduce", "graph", "--seeds", "0"], "--seeds"),
     ],
 )
 def test_bad_input_gets_one_sentence(
