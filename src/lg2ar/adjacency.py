@@ -42,6 +42,7 @@ class _Rows:
         size = (len(self.start) - 1,) * 2
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Sparse CSR tensor support")
+            warnings.filterwarnings("ignore", "Sparse invariant checks")  # PyTorch 2.11
             return torch.sparse_csr_tensor(
                 self.start, self.other, values, size, check_invariants=False
             )
