@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+from lg2ar.bench.tables import Bench
 from lg2ar.config import Config
 from lg2ar.demo import SETTINGS
 from lg2ar.report.cells import cells
@@ -47,6 +48,13 @@ def study(table: str, layout: str) -> str:
     return render(made, table, layout)
 
 
+def bench() -> Bench:
+    """All measurements of time and memory, and what the cost table had before."""
+    files = sorted((ROOT / "results" / "bench").glob("*.jsonl"))
+    measured = [record for file in files for record in read_records(file)]
+    return Bench(measured, read_records(ROOT / "results" / "cost.jsonl"))
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "toy-graphs": demonstration,
     "toy-graphs, all": variations,
@@ -54,6 +62,21 @@ TABLES: dict[str, Callable[[], str]] = {
         f"{table}, {layout}": lambda table=table, layout=layout: study(table, layout)  # type: ignore[misc]
         for table in ("graph", "node", "semi", "ablation", "cost")
         for layout in ("lg2ar", "summary", "md")
+    },
+    "bench, gpu steps": lambda: bench().gpu_steps(),
+    "bench, gpu pygcl": lambda: bench().gpu_pygcl(),
+    "bench, seeds": lambda: bench().seeds(),
+    "bench, cpu steps": lambda: bench().cpu_steps(),
+    "bench, cpu runs": lambda: bench().cpu_runs(),
+    **{
+        f"bench, {name} {what}": lambda make=make, device=device: make(bench(), device)  # type: ignore[misc]
+        for name, device in (("gpu", "cuda"), ("cpu", "cpu"))
+        for what, make in (
+            ("profile", Bench.profile),
+            ("growth", Bench.growth),
+            ("memory", Bench.memory),
+            ("nodes", Bench.nodes),
+        )
     },
 }
 

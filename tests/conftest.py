@@ -8,6 +8,10 @@ import pytest
 import torch
 from hypothesis import HealthCheck, settings
 
+# Without a GPU, Triton's kernels are interpreted; it wants to know before it is imported.
+if not torch.cuda.is_available():
+    os.environ.setdefault("TRITON_INTERPRET", "1")
+
 # Tiny tensors gain nothing from threads, and lose much where others use the cores.
 torch.set_num_threads(1)
 

@@ -41,7 +41,9 @@ def load_make_tables() -> ModuleType:
     return module
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/paper.md", "docs/results.md"])
+@pytest.mark.parametrize(
+    "page", ["README.md", "docs/paper.md", "docs/results.md", "docs/performance.md"]
+)
 def test_the_tables_come_from_the_records(page: str) -> None:
     text = (ROOT / page).read_text()
     assert "<!-- end -->" in text

@@ -79,6 +79,11 @@ class Config:
         degree_cap: Largest degree that one-hot degree features tell apart.
         deterministic: Whether a CUDA device must repeat itself bit by bit, at some speed.
         checkpoint_every: Epochs between two checkpoints.
+        step: How a step is done: ``plain``, or ``captured``, the same method arranged for a GPU
+            and replayed as a graph; ``auto`` is the latter where it can be. A run's own settings
+            say which it was.
+        precision: Of the captured step's matrix products: ``float32`` or ``tf32``, which rounds
+            what is multiplied to 10 bits. The plain step is in float32.
     """
 
     level: Level = _one_of("graph", "graph", "node")
@@ -121,6 +126,8 @@ class Config:
     degree_cap: int = _within(100, 1, 65536)
     deterministic: bool = True
     checkpoint_every: int = _within(10, 1, 10_000_000)
+    step: str = _one_of("auto", "auto", "captured", "plain")
+    precision: str = _one_of("tf32", "tf32", "float32")
 
     def __post_init__(self) -> None:
         for item in dataclasses.fields(self):

@@ -45,6 +45,17 @@ def repeatable(device: torch.device, wanted: bool = True) -> Iterator[None]:
         torch.use_deterministic_algorithms(before)
 
 
+@contextmanager
+def float32() -> Iterator[None]:
+    """Have cuDNN's recurrent layers multiply in float32; it rounds to fewer bits unless told."""
+    before = torch.backends.cudnn.allow_tf32
+    torch.backends.cudnn.allow_tf32 = False
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.allow_tf32 = before
+
+
 def seed_from(*parts: int | str) -> int:
     """One well-mixed seed from several parts, such as a run's seed and an epoch."""
     digest = hashlib.sha256(repr(parts).encode()).digest()

@@ -16,7 +16,7 @@ from lg2ar.errors import NonFiniteLossError
 from lg2ar.graph import GraphBatch
 from lg2ar.model import Method, StepOutput
 from lg2ar.records import EpochRecord
-from lg2ar.sampling import private_randomness, repeatable, seed_from
+from lg2ar.sampling import float32, private_randomness, repeatable, seed_from
 
 Batches = Callable[[int], Iterable[GraphBatch]]
 OnEpoch = Callable[[EpochRecord], None]
@@ -104,7 +104,7 @@ class Trainer:
         """
         good = self._snapshot()
         try:
-            with private_randomness(), repeatable(self.device, self.deterministic):
+            with private_randomness(), repeatable(self.device, self.deterministic), float32():
                 while not self._done(epochs):
                     record = self._run_epoch(batches)
                     good = self._snapshot()
@@ -163,7 +163,7 @@ class Trainer:
     def _run_epoch(self, batches: Batches) -> EpochRecord:
         number = self.epoch + 1
         torch.manual_seed(seed_from(self.seed, number))
-        _forget_peak_memory(self.device)
+        forget_peak_memory(self.device)
         self.model.train()
         start = time.perf_counter()
         tally = _Tally(self.model.num_heads, self.device)
@@ -175,7 +175,7 @@ class Trainer:
             epoch=number,
             loss=sum(losses) / len(losses),
             seconds=time.perf_counter() - start,
-            peak_memory=_peak_memory(self.device),
+            peak_memory=peak_memory(self.device),
             **summary,
         )
         self.history.append(record)
@@ -189,12 +189,15 @@ class Trainer:
                     f"The loss became {loss} in epoch {number}, step {step}: lower learning_rate "
                     f"(now {self.learning_rate:g}) or set clip to bound the gradient."
                 )
-        weights = [p.isfinite().all() for p in self.model.state_dict().values()]
-        if not bool(torch.stack(weights).all()) or not math.isfinite(edge_weight):
+        if not self._weights_finite() or not math.isfinite(edge_weight):
             raise NonFiniteLossError(
                 f"A weight became infinite or NaN in epoch {number}: lower learning_rate "
                 f"(now {self.learning_rate:g}) or set clip to bound the gradient."
             )
+
+    def _weights_finite(self) -> bool:
+        weights = [p.isfinite().all() for p in self.model.state_dict().values()]
+        return bool(torch.stack(weights).all())
 
     def _remember_best(self) -> None:
         if self.patience and self.history[-1].loss < self.best_loss:
@@ -304,7 +307,7 @@ class _Tally:
         }
 
 
-def _forget_peak_memory(device: torch.device) -> None:
+def forget_peak_memory(device: torch.device) -> None:
     """Begin to measure the peak anew, where the system lets us."""
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
@@ -313,7 +316,7 @@ def _forget_peak_memory(device: torch.device) -> None:
             file.write("5")
 
 
-def _peak_memory(device: torch.device) -> int:
+def peak_memory(device: torch.device) -> int:
     """Bytes: allocated on a CUDA device, or held by the process."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)

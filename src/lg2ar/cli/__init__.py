@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
+from lg2ar.cli.bench import bench
 from lg2ar.cli.options import (
     DataOption,
     DeviceOption,
@@ -153,6 +154,7 @@ def datasets(
 app.command()(reproduce)
 app.command()(table)
 app.command()(figure)
+app.add_typer(bench, name="bench")
 
 
 @app.command()

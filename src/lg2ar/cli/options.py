@@ -8,6 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
+from lg2ar.errors import InputError
+
 SourceArgument = Annotated[
     str,
     typer.Argument(
@@ -43,3 +45,11 @@ def look_for_data_in(folder: Path | None) -> None:
     """Take benchmark data from this folder from now on."""
     if folder is not None:
         os.environ["LG2AR_DATA"] = str(folder)
+
+
+def read_words(values: list[str] | None) -> list[str]:
+    """The words of an option that takes several, comma-separated or repeated."""
+    words = [word.strip() for value in values or [] for word in value.split(",") if word.strip()]
+    if values and not words:
+        raise InputError("an empty list was given; name something, or leave the option out.")
+    return words

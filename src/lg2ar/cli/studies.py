@@ -15,6 +15,7 @@ from lg2ar.cli.options import (
     SettingOption,
     look_for_data_in,
     read_settings,
+    read_words,
 )
 from lg2ar.errors import InputError
 
@@ -60,11 +61,11 @@ def reproduce(
 
     look_for_data_in(data)
     layout = TABLES[pick(table, TABLES, "table")]
-    protocols = _words(protocol) or list(layout.protocols)
+    protocols = read_words(protocol) or list(layout.protocols)
     runs = plan(
         table,
-        datasets=_words(datasets),
-        variants=_words(variants),
+        datasets=read_words(datasets),
+        variants=read_words(variants),
         seeds=range(first_seed, first_seed + (seeds or layout.seeds)),
         protocols=protocols,
         preset=preset,
@@ -142,13 +143,6 @@ def figure(
     stem = out or Path("results") / f"figure-{name}"
     for path in drawings[name]([r for file in files for r in read_records(file)], stem):
         print(path)
-
-
-def _words(values: list[str] | None) -> list[str]:
-    words = [word.strip() for value in values or [] for word in value.split(",") if word.strip()]
-    if values and not words:
-        raise InputError("an empty list was given; name something, or leave the option out.")
-    return words
 
 
 def _records_file(table: str, given: Path | None) -> Path:

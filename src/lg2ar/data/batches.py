@@ -58,12 +58,8 @@ class GraphStore:
 
     def epoch(self, batch_size: int, seed: int) -> Iterator[GraphBatch]:
         """All graphs in random order, in batches; never a batch of one, which has no negatives."""
-        order = np.random.default_rng(seed).permutation(len(self))
-        starts = list(range(0, len(self), batch_size))
-        if len(starts) > 1 and len(self) - starts[-1] == 1:
-            starts.pop()
-        for start, end in zip(starts, [*starts[1:], len(self)], strict=True):
-            yield self.select(order[start:end])
+        for places in epoch_batches(len(self), batch_size, seed):
+            yield self.select(places)
 
     def chunks(self, budget: int) -> Iterator[GraphBatch]:
         """All graphs in their own order, in batches of at most ``budget`` nodes and edges.
@@ -77,6 +73,15 @@ class GraphStore:
                 start, used = place, 0
             used += cost
         yield self.select(np.arange(start, len(self)))
+
+
+def epoch_batches(number: int, batch_size: int, seed: int) -> list[np.ndarray]:
+    """So many graphs in random order, in batches; never a batch of one."""
+    order = np.random.default_rng(seed).permutation(number)
+    starts = list(range(0, number, batch_size))
+    if len(starts) > 1 and number - starts[-1] == 1:
+        starts.pop()
+    return [order[start:end] for start, end in zip(starts, [*starts[1:], number], strict=True)]
 
 
 def _ranges(ptr: Tensor, chosen: Tensor, total: int) -> tuple[Tensor, Tensor, Tensor]:

@@ -121,6 +121,48 @@ def draw_loss(records: Iterable[Mapping[str, Any]], stem: str | Path) -> list[Pa
         return _save(figure, stem)
 
 
+def draw_lines(
+    lines: Sequence[tuple[str, Sequence[float], Sequence[float], Mapping[str, float]]],
+    label: str,
+    stem: str | Path,
+) -> list[Path]:
+    """Points and the straight lines through them, a panel each.
+
+    Axes are logarithmic where the sizes differ by more than a factor of 100.
+
+    Args:
+        lines: Title, sizes, values and the line's ``slope``, ``intercept`` and ``r2``.
+        label: What the sizes are.
+        stem: Where to, without the ending: ``STEM.png`` and ``STEM.svg`` are written.
+
+    Returns:
+        The files.
+
+    Raises:
+        InputError: Without matplotlib, without lines, or where a file cannot be written.
+    """
+    if not lines:
+        raise InputError("there is no curve to draw; run 'lg2ar bench growth' first.")
+    with _style():
+        figure, places = _figure(len(lines), width=3.6, height=2.8)
+        for axes, (title, sizes, values, line) in zip(places, lines, strict=True):
+            along = np.geomspace(min(sizes), max(sizes), 100)
+            axes.plot(along, line["slope"] * along + line["intercept"], color=_LINE, linewidth=1.6)
+            axes.plot(sizes, values, "o", color=_INK, markersize=4)
+            if max(sizes) > 100 * min(sizes):
+                axes.set_xscale("log")
+                axes.set_yscale("log")
+            else:
+                axes.set_ylim(bottom=0)
+            axes.grid(color=_RULE, linewidth=0.7)
+            axes.set_axisbelow(True)
+            axes.spines[["top", "right"]].set_visible(False)
+            axes.set_title(title, loc="left", fontsize=9)
+            axes.text(0.05, 0.9, f"R² = {line['r2']:.4f}", transform=axes.transAxes)
+        figure.supxlabel(label)
+        return _save(figure, stem)
+
+
 def mean_and_std(
     losses: Sequence[Sequence[float]],
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

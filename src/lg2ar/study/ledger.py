@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -87,7 +88,12 @@ class Ledger:
         self._records.setdefault(key, []).append(record)
 
     def _same(self, planned: Planned) -> list[dict[str, Any]]:
-        return self._records.get(_key(planned.task.dataset, planned.config.to_dict()), [])
+        config = planned.config.to_dict()
+        found = self._records.get(_key(planned.task.dataset, config), [])
+        if config["step"] == "auto":  # however it was done
+            return found
+        how = [config[key] for key in HOW]
+        return [run for run in found if [run["config"].get(key) for key in HOW] == how]
 
     def _done(self, planned: Planned) -> dict[str, dict[str, Any]]:
         """The last record of each protocol with these settings."""
@@ -96,11 +102,16 @@ class Ledger:
         }
 
 
+# Settings that say how steps are done, which a run settles itself where it is left open.
+HOW = ("step", "precision")
+
+
 def _key(dataset: str, config: dict[str, Any]) -> str:
     # Through Config, so that a record written before a setting existed has its default.
     with suppress(InputError):  # settings of another version: they match nothing
         config = Config.make(config).to_dict()
-    return json.dumps([dataset, config], sort_keys=True)
+    what = {key: value for key, value in config.items() if key not in HOW}
+    return json.dumps([dataset, what], sort_keys=True)
 
 
 def reproduce(
@@ -130,28 +141,67 @@ def reproduce(
         How many runs failed.
     """
     failed, data, device = 0, _Opened(), device_name(runner.device)
-    for planned in runs:
-        if ledger.has(planned, protocols, device):
-            if on_skip is not None:
-                on_skip(planned)
-            continue
-        missing = ledger.missing(planned, protocols)
-        if protocols and not missing:
-            record = ledger.relabel(planned, protocols)
-        else:
-            try:
-                line = runner.run(planned, data.get(planned.task.dataset), missing).to_json()
-            # Of PyTorch, RuntimeError is also what a lack of memory is; LinAlgError is one.
-            except (InputError, NonFiniteLossError, RuntimeError, MemoryError) as error:
-                failed += 1
-                if on_failure is not None and error is not data.known_failure:
-                    on_failure(str(planned.task), str(error))
-                data.known_failure = data.failure
-                continue
-            record = ledger.append(line)  # where this fails, nothing that follows could be kept
+
+    def fail(planned: Planned, error: Exception) -> None:
+        nonlocal failed
+        failed += 1
+        if on_failure is not None and error is not data.known_failure:
+            on_failure(str(planned.task), str(error))
+        data.known_failure = data.failure
+
+    def enter(record: dict[str, Any]) -> None:
         if on_record is not None:
             on_record(record)
+
+    for _, family in itertools.groupby(runs, key=_family):
+        waiting: list[Planned] = []
+        for planned in family:
+            missing = ledger.missing(planned, protocols)
+            if ledger.has(planned, protocols, device):
+                if on_skip is not None:
+                    on_skip(planned)
+            elif protocols and not missing:
+                enter(ledger.relabel(planned, protocols))
+            else:
+                waiting.append(planned)
+        while waiting:
+            try:
+                dataset = data.get(waiting[0].task.dataset)
+                lines = _do(waiting, dataset, ledger, protocols, runner)
+            # Of PyTorch, RuntimeError is also what a lack of memory is; LinAlgError is one.
+            except (InputError, NonFiniteLossError, RuntimeError, MemoryError) as error:
+                fail(waiting.pop(0), error)
+                continue
+            del waiting[: len(lines)]
+            for line in lines:
+                enter(ledger.append(line))  # where this fails, nothing that follows could be kept
     return failed
+
+
+def _do(
+    waiting: Sequence[Planned],
+    dataset: Dataset,
+    ledger: Ledger,
+    protocols: Sequence[str],
+    runner: Runner,
+) -> list[str]:
+    """Do the first of some runs, and those after it that can be trained together with it."""
+    missing = ledger.missing(waiting[0], protocols)
+    alike = list(
+        itertools.takewhile(lambda one: ledger.missing(one, protocols) == missing, waiting)
+    )
+    alike = alike[: runner.room(waiting[0], dataset, missing)]
+    if len(alike) > 1:
+        # Where one of them breaks down, or memory does not suffice, each is done by itself.
+        with suppress(NonFiniteLossError, RuntimeError, MemoryError):
+            return [record.to_json() for record in runner.run_together(alike, dataset, missing)]
+    return [runner.run(waiting[0], dataset, missing).to_json()]
+
+
+def _family(planned: Planned) -> str:
+    """The same for runs that differ in their seeds alone."""
+    config = {**planned.config.to_dict(), "seed": None}
+    return json.dumps([planned.task.dataset, planned.task.method, config], sort_keys=True)
 
 
 class _Opened:

@@ -17,7 +17,8 @@ from lg2ar.config import Config
 from lg2ar.data.dataset import Dataset
 from lg2ar.data.features import FeatureRecipe
 from lg2ar.encoders import Encoder
-from lg2ar.experiment import Run, describe, device_name, pretrain
+from lg2ar.experiment import Run, describe, device_name, pretrain, pretrain_many
+from lg2ar.fast.suitability import settle_step
 from lg2ar.finetuning import (
     Curve,
     Split,
@@ -36,6 +37,11 @@ from lg2ar.study.plan import Planned
 # GraphCL's fine-tuning, which all semi-supervised numbers follow.
 SEMI_EPOCHS = 100
 SEMI_LEARNING_RATE = 1e-3
+
+# Runs that are trained together at most, and bytes that one of them takes for every number of a
+# batch's rows in all layers (docs/performance.md).
+TOGETHER = 10
+BYTES = 170
 
 
 @dataclass(eq=False)
@@ -70,45 +76,57 @@ class Runner:
         self, planned: Planned, dataset: Dataset, protocols: Sequence[str]
     ) -> StudyRecord:
         config = planned.config
-        frozen = [name for name in protocols if name != "semi"]
-        reader = Reader(dataset, config.seed, self.device) if frozen else None
-        looked_at = evaluated_epochs(frozen, config) if frozen else ()
-        between = set(looked_at) - {0, config.epochs}
-        evaluations: list[Evaluation] = []
-        clock = _Clock()
-
-        def read(epoch: int, rows: Tensor) -> None:
-            for protocol in frozen:
-                if epoch in between and protocol != "paper":
-                    continue  # only the paper's protocol looks there
-                assert reader is not None
-                accuracy = self.memory.accuracy(reader, protocol, rows)
-                evaluations.append(
-                    Evaluation(protocol=protocol, epoch=epoch, selection=None, accuracy=accuracy)
-                )
-
-        threads = torch.get_num_threads()
-
-        def timed(epoch: int, rows: Tensor) -> None:
-            with clock, _threads(threads):
-                read(epoch, rows)
-
+        reading = _Reading(self, planned, dataset, protocols)
         run = pretrain(
             dataset,
             config,
             device=self.device,
-            embed_at=looked_at,
-            on_embeddings=timed,
+            embed_at=reading.looked_at,
+            on_embeddings=reading,
         )
-        last = len(run.history)
-        if last in between:  # stopped early, where only the paper's protocol has looked
-            between.clear()
-            frozen = [name for name in frozen if name != "paper"]
-            timed(last, run.embed(dataset))
+        if len(run.history) in reading.between:  # stopped early, where only `paper` has looked
+            reading.stopped_early(len(run.history), run.embed(dataset))
+        evaluations, clock = reading.evaluations, reading.clock
         if "semi" in protocols:
             with clock:
                 evaluations += self._semi(run, dataset)
         return _record(planned, run, dataset, evaluations, clock.seconds)
+
+    def room(self, planned: Planned, dataset: Dataset, protocols: Sequence[str]) -> int:
+        """How many runs of these settings are best trained together.
+
+        One, unless the captured step does it; and no more than fit half of the memory that is free.
+        """
+        config = planned.config
+        frozen = protocols and "semi" not in protocols
+        if self.device.type != "cuda" or planned.task.method == "supervised" or not frozen:
+            return 1
+        settled = settle_step(config, dataset.graph, self.device)
+        if settled.step != "captured" or config.patience:
+            return 1
+        sizes = dataset.graph.sizes.double()
+        nodes = float(sizes.mean() * config.batch_size + 3 * sizes.std() * config.batch_size**0.5)
+        layers = max(config.layers, config.base_layers)
+        free, _ = torch.cuda.mem_get_info(self.device)
+        return max(1, min(TOGETHER, int(free / 2 / (BYTES * nodes * config.hidden * layers))))
+
+    def run_together(
+        self, planned: Sequence[Planned], dataset: Dataset, protocols: Sequence[str]
+    ) -> list[StudyRecord]:
+        """Do runs that differ in their seeds alone at the same time."""
+        readings = [_Reading(self, one, dataset, protocols) for one in planned]
+        runs = pretrain_many(
+            dataset,
+            planned[0].config,
+            [one.config.seed for one in planned],
+            device=self.device,
+            embed_at=readings[0].looked_at,
+            on_embeddings=lambda place, epoch, rows: readings[place](epoch, rows),
+        )
+        return [
+            _record(one, run, dataset, reading.evaluations, reading.clock.seconds, len(planned))
+            for one, run, reading in zip(planned, runs, readings, strict=True)
+        ]
 
     def _semi(self, run: Run, dataset: Dataset) -> Iterator[Evaluation]:
         """Fine-tune the untrained encoder and the trained one with a tenth of the labels."""
@@ -209,6 +227,48 @@ class Runner:
         ]
 
 
+class _Reading:
+    """Reads a run's embeddings under every protocol, as training comes to the epochs to look at.
+
+    Attributes:
+        looked_at: These epochs.
+        between: Those of them where only the paper's protocol looks.
+        evaluations: What was found.
+        clock: How long it took.
+    """
+
+    def __init__(
+        self, runner: Runner, planned: Planned, dataset: Dataset, protocols: Sequence[str]
+    ) -> None:
+        config = planned.config
+        self._memory = runner.memory
+        self._frozen = [name for name in protocols if name != "semi"]
+        self._reader = Reader(dataset, config.seed, runner.device) if self._frozen else None
+        self._threads = torch.get_num_threads()
+        self.looked_at = evaluated_epochs(self._frozen, config) if self._frozen else ()
+        self.between = set(self.looked_at) - {0, config.epochs}
+        self.evaluations: list[Evaluation] = []
+        self.clock = _Clock()
+
+    def __call__(self, epoch: int, rows: Tensor) -> None:
+        everywhere = epoch not in self.between
+        names = [name for name in self._frozen if everywhere or name == "paper"]
+        self._read(epoch, rows, names)
+
+    def stopped_early(self, epoch: int, rows: Tensor) -> None:
+        """The last epoch turned out to be one where only the paper's protocol has looked."""
+        self._read(epoch, rows, [name for name in self._frozen if name != "paper"])
+
+    def _read(self, epoch: int, rows: Tensor, protocols: Sequence[str]) -> None:
+        with self.clock, _threads(self._threads):
+            for protocol in protocols:
+                assert self._reader is not None
+                accuracy = self._memory.accuracy(self._reader, protocol, rows)
+                self.evaluations.append(
+                    Evaluation(protocol=protocol, epoch=epoch, selection=None, accuracy=accuracy)
+                )
+
+
 def _supervised_splits(dataset: Dataset, seed: int) -> list[Split]:
     if dataset.level == "graph":
         return supervised_splits(_labels(dataset), folds=FOLDS, seed=seed)
@@ -236,6 +296,7 @@ def _record(
     dataset: Dataset,
     evaluations: list[Evaluation],
     evaluation_seconds: float,
+    together: int = 1,
 ) -> StudyRecord:
     history, heads = run.history, range(len(run.config.heads))
     seconds = [record.seconds for record in history]
@@ -251,6 +312,7 @@ def _record(
             "seconds_per_epoch": statistics.median(seconds[1:] or seconds or [0.0]),
             "peak_memory": max((record.peak_memory for record in history), default=0),
             "evaluation_seconds": evaluation_seconds,
+            "together": together,
         },
         epochs=len(history),
         heads=list(run.config.heads),

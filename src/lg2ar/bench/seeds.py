@@ -1,0 +1,134 @@
+"""Many seeds of one setting at once, against one after the other."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+
+from lg2ar import experiment
+from lg2ar.bench.measure import record, settings
+from lg2ar.bench.step import configure
+from lg2ar.config import Config
+from lg2ar.data.dataset import Dataset
+from lg2ar.data.sources import open_source
+from lg2ar.errors import InputError
+from lg2ar.records import EpochRecord
+
+
+def measure_seeds(
+    names: Sequence[str],
+    device: torch.device,
+    *,
+    seeds: int = 10,
+    epochs: int = 20,
+    warmup: int = 5,
+    checked: int = 2,
+    preset: str = "paper",
+    shape: str = "preset",
+    changes: Mapping[str, Any] | None = None,
+) -> Iterator[dict[str, Any]]:
+    """Train one seed, then several in one process, and compare time and results.
+
+    Args:
+        names: Data sets.
+        device: Where to train.
+        seeds: How many seeds are trained together: 0, 1, ...
+        epochs: Of each run.
+        warmup: The first so many are not counted in the time of an epoch.
+        checked: How many of the seeds are trained alone as well, to compare their losses.
+        preset: Named settings.
+        shape: See :func:`lg2ar.bench.step.configure`.
+        changes: Settings that win.
+
+    Yields:
+        A record each, with ``one_seconds`` and ``many_seconds`` of an epoch, their ``ratio``,
+        those of the whole calls (``one_run_seconds``, ``many_run_seconds``) and
+        ``largest_difference`` between a seed's losses alone and among others, relative to them.
+    """
+    if not 1 <= warmup < epochs:
+        raise InputError(f"warmup = {warmup} must be from 1 to below the {epochs} epochs timed.")
+    for name in names:
+        dataset = open_source(name)
+        config = configure(dataset, "lg2ar", preset, shape, changes or {})
+        config = config.replace(epochs=epochs, patience=0)
+        alone = [
+            _one(dataset, config.replace(seed=seed), device, warmup)
+            for seed in range(max(1, min(checked, seeds)))
+        ]
+        together, losses, whole = _many(dataset, config, range(seeds), device, warmup)
+        differences = [
+            abs(a - b) / max(abs(a), 1e-12)
+            for (_, mine, _), joint in zip(alone, losses, strict=False)
+            for a, b in zip(mine, joint, strict=True)
+        ]
+        one = alone[-1][0]  # the first one may have paid for what is made once in a process
+        yield record(
+            "seeds",
+            dataset.name,
+            "lg2ar",
+            device,
+            preset=preset,
+            shape=shape,
+            seeds=seeds,
+            one_seconds=one,
+            many_seconds=together,
+            ratio=together / one,
+            one_run_seconds=alone[-1][2],
+            many_run_seconds=whole,
+            largest_difference=max(differences),
+            final_losses={
+                "alone": [mine[-1] for _, mine, _ in alone],
+                "joint": [joint[-1] for joint in losses],
+            },
+            **settings(config, dataset),
+        ) | {"seconds_per_epoch": together}
+
+
+def _one(
+    dataset: Dataset, config: Config, device: torch.device, warmup: int
+) -> tuple[float, list[float], float]:
+    """Seconds an epoch, losses and seconds in all of one seed alone."""
+    clock = _Clock(1, warmup)
+    experiment.pretrain(dataset, config, device=device, on_epoch=partial(clock.look, 0))
+    return clock.pace(), clock.losses[0], clock.whole()
+
+
+def _many(
+    dataset: Dataset, config: Config, seeds: Sequence[int], device: torch.device, warmup: int
+) -> tuple[float, list[list[float]], float]:
+    """The same of several seeds together; an epoch is one of all of them."""
+    clock = _Clock(len(seeds), warmup)
+    experiment.pretrain_many(dataset, config, list(seeds), device=device, on_epoch=clock.look)
+    return clock.pace(), clock.losses, clock.whole()
+
+
+class _Clock:
+    """Adds up the time that leads to epochs after the warm-up.
+
+    The time from one report to the next belongs to the later one. So it does not matter whether
+    seeds go side by side or, where they cannot, one after the other.
+    """
+
+    def __init__(self, seeds: int, warmup: int) -> None:
+        self.losses: list[list[float]] = [[] for _ in range(seeds)]
+        self._warmup = warmup
+        self._start = self._last = time.perf_counter()
+        self._seconds = 0.0
+
+    def look(self, place: int, seen: EpochRecord) -> None:
+        now = time.perf_counter()
+        if seen.epoch > self._warmup:
+            self._seconds += now - self._last
+        self._last = now
+        self.losses[place].append(seen.loss)
+
+    def pace(self) -> float:
+        """Seconds an epoch of all seeds."""
+        return self._seconds / (len(self.losses[0]) - self._warmup)
+
+    def whole(self) -> float:
+        return time.perf_counter() - self._start

@@ -1,0 +1,328 @@
+"""Records of measurements as lines to print and as the tables of docs/performance.md."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from lg2ar.bench.targets import targets
+
+Record = Mapping[str, Any]
+
+NOT_RUN = "not run yet"
+NONE = "\N{EN DASH}"
+
+ORDER = (
+    "mutag",
+    "proteins",
+    "dd",
+    "collab",
+    "imdb-binary",
+    "imdb-multi",
+    "reddit-binary",
+    "reddit-multi-5k",
+)
+
+
+def line(told: Record) -> str:
+    """A measurement in one line."""
+    parts = [f"{told['bench']} {told['dataset']} {told['method']} on {told['device']}:"]
+    if told.get("fit"):
+        found = told["fit"]
+        parts.append(
+            f"{found['slope']:.3g} x + {found['intercept']:.3g}, R2 {found['r2']:.4f}, exponent "
+            f"{found['exponent']:.3f}, at most {100 * found['largest_deviation']:.0f} % off"
+        )
+    elif told["bench"] == "seeds":
+        parts.append(
+            f"one {told['one_seconds']:.4f} s an epoch, {told['seeds']} together "
+            f"{told['many_seconds']:.4f} s, ratio {told['ratio']:.2f}, losses differ by at most "
+            f"{told['largest_difference']:.1e}"
+        )
+    elif told["bench"] == "probe":
+        accuracy = sum(told["accuracy"]) / len(told["accuracy"])
+        gap = f", gap {told['gap']:.1e}" if "gap" in told else ""
+        parts.append(
+            f"{told['data']}; {told['solver']}; scaled: {told['scale']}; {told['seconds']:.2f} s; "
+            f"accuracy {accuracy:.2f}{gap}"
+        )
+    else:
+        parts.append(_epochs(told))
+    return " ".join(parts)
+
+
+def _epochs(told: Record) -> str:
+    seen = told["spread"]["seconds_per_epoch"]
+    text = (
+        f"{told['seconds_per_epoch']:.4f} s an epoch ({seen['min']:.4f} to {seen['max']:.4f}, "
+        f"{seen['repetitions']} times), {told['step_ms']:.2f} ms a step"
+    )
+    if told["kernel_ms"] is not None:
+        text += f", kernels {told['kernel_ms']:.2f} ms in {told['launches']:.0f} launches"
+    if told["peak_gb"]:
+        text += f", peak {told['peak_gb']:.2f} GB, {told['working_gb']:.2f} GB of it in a step"
+    if told.get("run_seconds") and told.get("run_epochs"):
+        text += f"; {told['run_epochs']} epochs in {told['run_seconds']:.1f} s in all"
+    if told.get("embedded"):
+        text += (
+            f"; {told['embedded']} nodes embedded in {told['embed_seconds']:.1f} s with "
+            f"{told['embed_gb']:.2f} GB"
+        )
+    return text
+
+
+class Bench:
+    """The records of measurements, and the tables made of the last of each kind.
+
+    Args:
+        records: Of ``results/bench``, in the order they were made.
+        before: The records of the cost table that were made before the fast path was there.
+    """
+
+    def __init__(self, records: Iterable[Record], before: Iterable[Record] = ()) -> None:
+        self.records = list(records)
+        self.before: dict[tuple[str, str], Mapping[str, float]] = {}
+        for r in before:
+            if not r["device"].startswith("cpu"):  # the first of each: later ones are not "before"
+                key = (r["task"]["dataset"], r["task"]["method"])
+                self.before.setdefault(key, r["cost"])
+
+    def last(
+        self, device: str, bench: Sequence[str], *, given: Callable[[Record], bool] = bool
+    ) -> dict[tuple[str, str], Record]:
+        """The last record of each data set and method, of a kind of device."""
+        return {
+            (r["dataset"], r["method"]): r
+            for r in self.records
+            if r["bench"] in bench and r["device"].startswith("cpu") == (device == "cpu")
+            if given(r)
+        }
+
+    def gpu_steps(self) -> str:
+        """Before and after, with the paper's settings, beside the targets."""
+        found = self.last("cuda", ["step"], given=lambda r: r.get("shape") == "preset")
+        goals = targets()["h200"]
+        rows = []
+        for name in ORDER:
+            ours, control = found.get((name, "lg2ar")), found.get((name, "infograph"))
+            old = self.before.get((name, "lg2ar"))
+            rows.append(
+                [
+                    name,
+                    _number(_get(old, "seconds_per_epoch")),
+                    _of(ours, "seconds_per_epoch"),
+                    _number(goals["seconds"].get(name)),
+                    _of(ours, "step_ms"),
+                    _of(ours, "kernel_ms"),
+                    _ratio(_get(ours, "step_ms"), _get(ours, "kernel_ms")),
+                    _of(ours, "launches", "{:.0f}"),
+                    _ratio(_get(ours, "seconds_per_epoch"), _get(control, "seconds_per_epoch")),
+                    _number(None if old is None else old["peak_memory"] / 1e9),
+                    _of(ours, "peak_gb"),
+                    _of(ours, "reserved_gb"),
+                    _number(goals["peak_gb"].get(name)),
+                ]
+            )
+        head = (
+            "data set | before, s | after, s | target, s | step, ms | kernels, ms | step / kernels "
+            "| launches | / InfoGraph | GB before | GB after | GB reserved | GB target"
+        )
+        return _table(head, rows, found.values())
+
+    def gpu_pygcl(self) -> str:
+        """At PyGCL's shape, beside its numbers."""
+        found = self.last("cuda", ["step", "epoch"], given=lambda r: r.get("shape") == "pygcl")
+        theirs = targets()["pygcl"]["seconds"]
+        rows = []
+        for name in (name for name in ORDER if name in theirs):
+            ours = found.get((name, "lg2ar"))
+            seconds = _get(ours, "seconds_per_epoch")
+            rows.append(
+                [
+                    name,
+                    _number(theirs[name]),
+                    _of(ours, "seconds_per_epoch"),
+                    _ratio(theirs[name], seconds),
+                    _of(ours, "peak_gb"),
+                ]
+            )
+        head = "data set | PyGCL, s | LG2AR, s | times faster | GB"
+        return _table(head, rows, found.values())
+
+    def cpu_steps(self) -> str:
+        """LG2AR and PyG's own expressions of it on a processor, each with ours of the same run."""
+        ours: dict[str, Record] = {}
+        runs: dict[str, dict[str, Record]] = {}
+        for r in self.records:
+            if r["bench"] == "step" and r["device"].startswith("cpu") and r["shape"] == "preset":
+                if r["method"] == "lg2ar":
+                    ours[r["dataset"]] = r
+                elif r["method"].startswith("pyg") and r["dataset"] in ours:
+                    beside = runs.setdefault(r["dataset"], {})
+                    beside |= {"lg2ar": ours[r["dataset"]], r["method"]: r}
+        rows = []
+        for name in (name for name in ORDER if name in runs):
+            row = [name, _with_spread(runs[name]["lg2ar"])]
+            for method in ("pyg", "pyg, graph by graph"):
+                other = runs[name].get(method)
+                seconds = _get(runs[name]["lg2ar"], "seconds_per_epoch")
+                row += [_with_spread(other), _ratio(_get(other, "seconds_per_epoch"), seconds)]
+            rows.append(row)
+        head = "data set | LG2AR, s | PyG, s | times | PyG graph by graph, s | times"
+        return _table(head, rows, [r for run in runs.values() for r in run.values()])
+
+    def cpu_runs(self) -> str:
+        """Whole runs on a processor."""
+        found = self.last("cpu", ["epoch"], given=lambda r: "run_seconds" in r)
+        goals = targets()["cpu"]["run_seconds"]
+        names = dict.fromkeys([*goals, *(name for name, _ in found)])
+        rows = []
+        for name in names:
+            ours = found.get((name, "lg2ar"))
+            rows.append(
+                [
+                    name,
+                    _of(ours, "run_epochs", "{:.0f}"),
+                    _of(ours, "run_seconds"),
+                    _number(goals.get(name)),
+                ]
+            )
+        return _table("data set | epochs | seconds in all | target", rows, found.values())
+
+    def growth(self, device: str) -> str:
+        """Time of an epoch by nodes and edges, and the line through it."""
+        found = self.last(device, ["growth"])
+        points = [r for (name, _), r in found.items() if name.startswith("collection")]
+        rows = [
+            [
+                f"{r['num_nodes'] + r['num_edges']:,}",
+                f"{r['num_graphs']:,}",
+                _with_spread(r),
+                _number(1e6 * r["seconds_per_epoch"] / (r["num_nodes"] + r["num_edges"])),
+            ]
+            for r in sorted(points, key=lambda r: r["num_nodes"])
+        ]
+        text = _table("nodes and edges | graphs | s an epoch | µs each", rows, points)
+        return text + _line(found.get(("time by nodes and edges", "lg2ar")), "seconds")
+
+    def memory(self, device: str) -> str:
+        """Memory of a step by batch size, and the line through it."""
+        found = self.last(device, ["growth"])
+        points = [r for (name, _), r in found.items() if name.startswith("batches of")]
+        rows = [
+            [str(r["batch_size"]), _number(r["working_gb"]), _number(r["peak_gb"])]
+            for r in sorted(points, key=lambda r: r["batch_size"])
+        ]
+        text = _table("graphs in a batch | GB of a step | GB in all", rows, points)
+        return text + _line(found.get(("memory by nodes and edges", "lg2ar")), "gigabytes")
+
+    def nodes(self, device: str) -> str:
+        """A step on graphs of growing size, and the embedding of all their nodes."""
+        found = self.last(device, ["growth"])
+        points = [r for (name, _), r in found.items() if name.startswith("graph of")]
+        rows = [
+            [
+                f"{r['num_nodes']:,}",
+                f"{r['num_edges'] // 2:,}",
+                _number(r["step_ms"]),
+                _number(r["working_gb"]),
+                _number(r["embed_seconds"]),
+                _number(r["embed_gb"]),
+            ]
+            for r in sorted(points, key=lambda r: r["num_nodes"])
+        ]
+        head = "nodes | edges | step, ms | GB of a step | all embedded, s | GB of that"
+        return _table(head, rows, points)
+
+    def seeds(self) -> str:
+        """Ten seeds together against one."""
+        found = self.last("cuda", ["seeds"])
+        goals = targets()["h200"]["seeds_ratio"]
+        rows = []
+        for name in ORDER:
+            told = found.get((name, "lg2ar"))
+            rows.append(
+                [
+                    name,
+                    _of(told, "seeds", "{:.0f}"),
+                    _of(told, "one_seconds"),
+                    _of(told, "many_seconds"),
+                    _of(told, "ratio", "{:.2f}"),
+                    _number(goals.get(name)),
+                    _of(told, "largest_difference", "{:.0e}"),
+                ]
+            )
+        head = "data set | seeds | one, s an epoch | together | ratio | target | losses differ by"
+        return _table(head, rows, found.values())
+
+    def profile(self, device: str) -> str:
+        """The largest kernels (or operations) of a step, data set by data set."""
+        found = self.last(device, ["step"], given=lambda r: bool(r.get("top")))
+        rows = [
+            [name, f"`{_shorter(kernel)}`", _number(ms), f"{calls:.1f}"]
+            for (name, method), told in found.items()
+            for kernel, ms, calls in told["top"][:6]
+            if method == "lg2ar"
+        ]
+        what = "kernel" if device == "cuda" else "operation"
+        return _table(f"data set | {what} | ms a step | calls a step", rows, found.values())
+
+
+def _table(head: str, rows: Sequence[Sequence[str]], made: Iterable[Record]) -> str:
+    """Markdown: a sentence on where it was measured, the table; or that it was not."""
+    measured = sorted({f"{r['device']}, torch {r['versions']['torch']}" for r in made})
+    if not rows or not measured:
+        return f"*{NOT_RUN}*"
+    names = [name.strip() for name in head.split("|")]
+    lines = [f"| {' | '.join(names)} |", f"|---|{'---:|' * (len(names) - 1)}"]
+    lines += [f"| {' | '.join(row)} |" for row in rows]
+    return "\n".join([f"Measured on {'; '.join(measured)}.", "", *lines])
+
+
+def _line(told: Record | None, unit: str) -> str:
+    if told is None:
+        return ""
+    found = told["fit"]
+    return (
+        f"\n\nStraight line: {found['slope']:.3g} {unit} for each node or edge and "
+        f"{found['intercept']:.3g} besides, R² = {found['r2']:.4f}; the point farthest from it is "
+        f"{100 * found['largest_deviation']:.0f} % off."
+    )
+
+
+def _of(told: Record | None, key: str, form: str = "") -> str:
+    if told is None:
+        return NOT_RUN
+    value = told.get(key)
+    return form.format(value) if form and value is not None else _number(value)
+
+
+def _get(told: Record | None, key: str) -> float | None:
+    return None if told is None else told[key]
+
+
+def _with_spread(told: Record | None) -> str:
+    if told is None:
+        return NOT_RUN
+    seen = told["spread"]["seconds_per_epoch"]
+    return f"{_number(seen['median'])} ({_number(seen['min'])} to {_number(seen['max'])})"
+
+
+def _ratio(above: float | None, below: float | None) -> str:
+    return f"{above / below:.1f}" if above and below else NONE
+
+
+def _number(value: float | None) -> str:
+    """Three digits, without an exponent for all that is measured here."""
+    if value is None:
+        return NONE
+    if value == 0 or abs(value) >= 100:
+        return f"{value:.0f}"
+    digits = 3 if abs(value) < 1 else 2 if abs(value) < 10 else 1
+    return f"{value:.{digits}f}" if abs(value) >= 0.0995 else f"{value:.2g}"
+
+
+def _shorter(kernel: str) -> str:
+    """A kernel's name without its arguments and name spaces."""
+    bare = kernel.split("(", 1)[0].removeprefix("void ").replace("|", "/")
+    return bare if len(bare) <= 60 else f"{bare[:57]}..."

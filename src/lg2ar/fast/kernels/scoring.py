@@ -1,0 +1,145 @@
+"""Node scores of the heads, and the Jensen-Shannon bound with its gradient."""
+
+from __future__ import annotations
+
+import triton.language as tl
+
+from lg2ar.fast.kernels.compiling import kernel
+
+
+@kernel
+def node_scores(
+    z,
+    graphs,
+    home,
+    last,
+    last_bias,
+    out,
+    N,
+    B,
+    D,
+    z_stride,
+    graph_stride,
+    weight_stride,
+    K: tl.constexpr,
+    BR: tl.constexpr,
+    BD: tl.constexpr,
+):
+    """``w . relu(z_v + z_g) + c`` of every node, for ``K`` heads side by side in ``z``."""
+    sk = tl.program_id(0).to(tl.int64)
+    s = sk // K
+    k = sk % K
+    r = tl.program_id(1) * BR + tl.arange(0, BR)
+    there = r < N
+    b = tl.load(home + s * N + r, mask=there, other=B)
+    real = b < B
+    total = tl.zeros((BR,), tl.float32)
+    for start in range(0, D, BD):
+        d = start + tl.arange(0, BD)
+        col = d < D
+        use = real[:, None] & col[None, :]
+        rows = (s * N + r.to(tl.int64))[:, None] * z_stride
+        h = tl.load(z + rows + k * D + d[None, :], mask=use, other=0.0)
+        place = (s * B + b)[:, None] * graph_stride + k * D + d[None, :]
+        h = tl.maximum(h + tl.load(graphs + place, mask=use, other=0.0), 0.0)
+        w = tl.load(last + sk * D + d, mask=col, other=0.0)
+        total += tl.sum(h * w[None, :], 1)
+    total += tl.load(last_bias + sk)
+    tl.store(out + sk * N + r, tl.where(real, total, 0.0), mask=there)
+
+
+@kernel
+def node_scores_backward(
+    z,
+    graphs,
+    home,
+    last,
+    g,
+    dz,
+    part,
+    N,
+    B,
+    D,
+    C,
+    z_stride,
+    graph_stride,
+    K: tl.constexpr,
+    BR: tl.constexpr,
+    BD: tl.constexpr,
+):
+    """Gradient of ``z`` (a graph's part is the sum over its nodes), and chunks of the weights'."""
+    sk = tl.program_id(0).to(tl.int64)
+    s = sk // K
+    k = sk % K
+    c = tl.program_id(1)
+    d = tl.program_id(2) * BD + tl.arange(0, BD)
+    col = d < D
+    w = tl.load(last + sk * D + d, mask=col, other=0.0)
+    rows = tl.cdiv(tl.cdiv(N, C), BR) * BR
+    total = tl.zeros((BD,), tl.float32)
+    for at in range(c * rows, min((c + 1) * rows, N), BR):
+        r = at + tl.arange(0, BR)
+        there = r < N
+        b = tl.load(home + s * N + r, mask=there, other=B)
+        real = b < B
+        use = real[:, None] & col[None, :]
+        row = (s * N + r.to(tl.int64))[:, None]
+        h = tl.load(z + row * z_stride + k * D + d[None, :], mask=use, other=0.0)
+        place = (s * B + b)[:, None] * graph_stride + k * D + d[None, :]
+        h += tl.load(graphs + place, mask=use, other=0.0)
+        grad = tl.load(g + sk * N + r, mask=real, other=0.0)
+        live = use & (h > 0)
+        total += tl.sum(tl.where(live, grad[:, None] * h, 0.0), 0)
+        tl.store(
+            dz + row * (K * D) + k * D + d[None, :],
+            tl.where(live, grad[:, None] * w[None, :], 0.0),
+            mask=there[:, None] & col[None, :],
+        )
+    tl.store(part + (sk * C + c) * D + d, total, mask=col)
+
+
+@kernel
+def jensen_shannon(
+    scores,
+    home,
+    weight,
+    share_joint,
+    share_product,
+    part,
+    R,
+    B,
+    T,
+    V: tl.constexpr,
+    BR: tl.constexpr,
+    BB: tl.constexpr,
+):
+    """Sums of the bound over a block of rows; the scores become their own gradients.
+
+    ``share_joint`` and ``share_product`` tell what a unit of row weight counts in the bound.
+    """
+    sv = tl.program_id(0).to(tl.int64)
+    s = sv // V
+    t = tl.program_id(1)
+    r = t * BR + tl.arange(0, BR)
+    there = r < R
+    w = tl.load(weight + sv * R + r, mask=there, other=0.0)
+    own = tl.load(home + s * R + r, mask=there, other=-1)
+    joint = tl.load(share_joint + sv)
+    product = tl.load(share_product + sv)
+    total = tl.zeros((BR,), tl.float32)
+    for start in range(0, B, BB):
+        c = start + tl.arange(0, BB)
+        use = there[:, None] & (c < B)[None, :]
+        at = scores + (sv * R + r.to(tl.int64))[:, None] * B + c[None, :]
+        x = tl.load(at, mask=use, other=0.0)
+        positive = own[:, None] == c[None, :]
+        signed = tl.where(positive, x, -x)
+        tail = tl.exp(-tl.abs(signed))
+        log_sigmoid = tl.minimum(signed, 0.0) - tl.log(1 + tail)
+        count = w[:, None] * tl.where(positive, joint, product)
+        count = tl.where(use & (count != 0), count, 0.0)
+        total += tl.sum(tl.where(count != 0, count * log_sigmoid, 0.0), 1)
+        slope = tl.where(signed > 0, tail, 1.0) / (1 + tail)  # sigmoid(-signed)
+        grad = count * slope
+        tl.store(at, tl.where(positive, grad, -grad), mask=use)
+    tl.store(part + sv * T + t, tl.sum(total, 0))

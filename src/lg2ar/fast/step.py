@@ -1,0 +1,580 @@
+"""Algorithm 1 on one batch of every run at once, with shapes that do not depend on values.
+
+The same method as :class:`lg2ar.model.LG2AR`, arranged so that nothing has to be read back: every
+head is computed, the draw decides on the device which of them makes a view, and a view is a mask
+over the batch instead of a copy of its part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from lg2ar.config import Config
+from lg2ar.fast.cutting import (
+    Weighting,
+    mask_features,
+    node_scores,
+    node_softmax,
+    pair_logits,
+    pair_weights,
+)
+from lg2ar.fast.dense import linear, product
+from lg2ar.fast.kernels import cutting
+from lg2ar.fast.network import LAYER, Shape, gin, view_sizes
+from lg2ar.fast.objective import jensen_shannon
+from lg2ar.fast.recurrence import gru
+from lg2ar.fast.streams import stream_beside
+from lg2ar.fast.structure import Cut, NewPairs, Structure
+from lg2ar.mutual_information import BOUNDS
+
+Weights = dict[str, Tensor]  # by the model's own names, with a leading dimension of runs
+Running = dict[str, Tensor]
+
+FAR = 1 << 20  # more hops than any sub-graph has
+
+KINDS = {
+    "identity": cutting.IDENTITY,
+    "node-dropping": cutting.NODE_DROPPING,
+    "edge-perturbation": cutting.EDGE_PERTURBATION,
+    "sub-graph": cutting.SUB_GRAPH,
+    "feature-masking": cutting.FEATURE_MASKING,
+}
+
+
+@dataclass(frozen=True, eq=False)
+class StepResult:
+    """What one step gives, for every run.
+
+    Attributes:
+        loss: ``[S]``.
+        probabilities: The policy's distribution, ``[S, T]``.
+        draw: The two augmentations, by place in the list of heads, ``[S, 2]``.
+        edges: Number of edges of both views, and the sum of their weights, ``[S, 2]``.
+        stepped: Which parts have a gradient to be stepped by, ``[S, parts]``.
+    """
+
+    loss: Tensor
+    probabilities: Tensor
+    draw: Tensor
+    edges: Tensor
+    stepped: Tensor
+
+
+class Step:
+    """The step that a config describes.
+
+    Args:
+        config: The settings.
+        wanted: How many nodes node dropping keeps of each graph of the data set, ``[graphs]``.
+        search: Steps that find a pair among the most pairs a graph has.
+    """
+
+    def __init__(self, config: Config, wanted: Tensor, search: int) -> None:
+        self.config = config
+        self.heads = config.heads
+        self.wanted = wanted
+        self.search = search
+        self.views = 1 if config.method == "infograph" else 2
+        self.scored = [name for name in self.heads if name in ("node-dropping", "sub-graph")]
+        self.parts = [
+            "augmentation_encoder.network",
+            "augmentation_encoder.node_projection",
+            "augmentation_encoder.graph_projection",
+            "base_encoder",
+            "base_encoder.node_projection",
+            "policy",
+            "discriminator",
+            *[f"heads.{place}" for place in range(len(self.heads))],
+        ]
+        device = wanted.device
+        self.kind_of = torch.tensor([KINDS[name] for name in self.heads], device=device).int()
+
+    def part(self, name: str) -> int:
+        """The part that a weight is stepped with: the one with the longest fitting name."""
+        fitting = [part for part in self.parts if name.startswith(part + ".")]
+        return self.parts.index(max(fitting, key=len))
+
+    def __call__(
+        self,
+        weights: Weights,
+        running: Running,
+        x: Tensor,
+        structure: Structure,
+        keys: Tensor,
+        coin: Tensor,
+    ) -> StepResult:
+        """Take one batch.
+
+        Args:
+            weights: Of every run.
+            running: Running statistics, which follow.
+            x: Node features, ``[S, N, d_x]``.
+            structure: The batch.
+            keys: Of every run's noise, ``[S]``.
+            coin: Whether the base encoder is stepped, ``[S]``.
+        """
+        if self.config.method == "infograph":
+            return self._infograph(weights, running, x, structure, keys)
+        return self._lg2ar(weights, running, x, structure, keys, coin)
+
+    def _infograph(
+        self, weights: Weights, running: Running, x: Tensor, structure: Structure, keys: Tensor
+    ) -> StepResult:
+        real = structure.home < structure.B
+        cut = Cut(mask=real.unsqueeze(1).to(torch.int8))
+        x = self._prepared(weights, x).unsqueeze(1)
+        nodes, graphs = self._encode("base_encoder", weights, running, x, structure, cut, keys)
+        assert nodes is not None
+        bound = self._agreement(weights, nodes, graphs, graphs, structure, cut)
+        runs, place = structure.S, self.heads.index("identity")
+        certain = x.new_zeros(runs, len(self.heads))
+        certain[:, place] = 1
+        edges = 2 * (structure.graph_of_pair < structure.B).sum(1).float()
+        stepped = x.new_ones(runs, len(self.parts), dtype=torch.int8)
+        draw = torch.full((runs, 2), place, device=x.device, dtype=torch.int32)
+        both = torch.stack([2 * edges, 2 * edges], 1)
+        return StepResult(-bound, certain, draw, both, stepped)
+
+    def _lg2ar(
+        self,
+        weights: Weights,
+        running: Running,
+        x: Tensor,
+        structure: Structure,
+        keys: Tensor,
+        coin: Tensor,
+    ) -> StepResult:
+        real = structure.home < structure.B
+        whole = Cut(mask=real.unsqueeze(1).to(torch.int8))
+        nodes, graphs = self._encode(
+            "augmentation_encoder", weights, running, x.unsqueeze(1), structure, whole, keys
+        )  # H_v, h_G
+        assert nodes is not None
+        nodes, graphs = nodes.squeeze(1), graphs.squeeze(1)
+        source = self._prepared(weights, x)
+        with self._meanwhile() as join:
+            p, draw = self._draw(weights, graphs, keys)  # i, j
+            kind = self.kind_of[draw].int().contiguous()
+        scores = self._scores(weights, nodes, graphs, structure)
+        masks = self._masks(weights, source, nodes)
+        join()
+        views, cut = self._cut(weights, source, scores, masks, kind, structure, keys)
+        local = self.config.contrast == "local-global"
+        view_nodes, view_graphs = self._encode(
+            "base_encoder", weights, running, views, structure, cut, keys, nodes_wanted=local
+        )
+        scale = p.gather(1, draw) if self.config.scale_by_probability else torch.ones_like(p[:, :2])
+        scale = scale.view(-1, 2, 1, 1)
+        others, rows = self._prepare_graphs(weights, view_graphs), view_nodes
+        others = others * scale
+        if not local:
+            rows = self._prepare_rows(view_graphs) * scale
+        assert rows is not None
+        bound = self._agreement(weights, rows, view_graphs, others.flip(1), structure, cut, True)
+        return StepResult(
+            loss=-bound,
+            probabilities=p.detach(),
+            draw=draw,
+            edges=self._edges(cut),
+            stepped=self._stepped(draw, kind, coin),
+        )
+
+    @contextmanager
+    def _meanwhile(self) -> Iterator[Callable[[], None]]:
+        """Do something beside what follows; calling what this gives waits for it.
+
+        The GRU is a long chain of small sums that leaves most of a device idle.
+        """
+        if self.kind_of.device.type != "cuda":
+            yield lambda: None
+            return
+        main = torch.cuda.current_stream()
+        beside = stream_beside(self.kind_of.device, "policy")
+        beside.wait_stream(main)
+        with torch.cuda.stream(beside):
+            yield lambda: main.wait_stream(beside)
+
+    def _prepared(self, weights: Weights, x: Tensor) -> Tensor:
+        """Features of the width the base encoder reads."""
+        if self.config.feature_projection != "shared":
+            return x
+        name = "base_encoder.features"
+        return linear(x, weights[f"{name}.weight"], weights[f"{name}.bias"])
+
+    def _encode(
+        self,
+        name: str,
+        weights: Weights,
+        running: Running,
+        x: Tensor,
+        structure: Structure,
+        cut: Cut,
+        keys: Tensor,
+        nodes_wanted: bool = True,
+    ) -> tuple[Tensor | None, Tensor]:
+        """Projected encodings of nodes ``[S, V, N, h]`` and graphs ``[S, V, B, h]``."""
+        config, base = self.config, name == "base_encoder"
+        layers = (config.base_layers or config.layers) if base else config.layers
+        site = cutting.SITE_DROPOUT + (2 * config.layers if base else 0)
+        mean = base and config.readout == "mean"
+        shape = Shape(layers, config.norm, config.dropout, site, mean)
+        flat, statistics = [], []
+        for layer in range(layers):
+            conv, norm = f"{name}.network.convs.{layer}", f"{name}.network.norms.{layer}"
+            flat += [weights[f"{conv}.{part}"] for part in LAYER]
+            if config.norm:
+                flat += [weights[f"{norm}.weight"], weights[f"{norm}.bias"]]
+                statistics.append((running[f"{norm}.running_mean"], running[f"{norm}.running_var"]))
+        nodes, graphs = gin(x, structure, cut, keys, shape, statistics, flat)
+        if base and not config.projection:
+            return nodes, graphs
+        graphs = self._project(f"{name}.graph_projection", weights, graphs)
+        if not nodes_wanted:
+            return None, graphs
+        return self._project(f"{name}.node_projection", weights, nodes), graphs
+
+    def _project(self, name: str, weights: Weights, x: Tensor) -> Tensor:
+        runs, views, rows, _ = x.shape
+        x = x.reshape(runs, views * rows, -1)
+        for layer, relu in (("first", True), ("rest.1", True), ("rest.3", False)):
+            at = f"{name}.{layer}"
+            x = linear(x, weights[f"{at}.weight"], weights[f"{at}.bias"], relu)
+        return x.view(runs, views, rows, -1)
+
+    def _draw(self, weights: Weights, graphs: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
+        """The policy's distribution ``[S, T]`` and two draws from it ``[S, 2]``."""
+        p = (self._logits(weights, graphs) / self.config.temperature).softmax(-1)
+        source = p.detach().nan_to_num(nan=1.0)  # a broken policy draws evenly
+        u = p.new_empty(p.size(0), 2)
+        cutting.uniforms[(p.size(0),)](keys, u, cutting.SITE_POLICY, COUNT=2, BLOCK=2)
+        i = _pick(source, u[:, 0])
+        if not self.config.replacement and len(self.heads) > 1:
+            source = source.scatter(1, i.unsqueeze(1), 0.0)
+        return p, torch.stack([i, _pick(source, u[:, 1])], dim=1)
+
+    def _logits(self, weights: Weights, graphs: Tensor) -> Tensor:
+        runs = graphs.size(0)
+        if self.config.policy == "random":
+            return graphs.new_zeros(runs, len(self.heads))
+        if self.config.policy == "deepset":
+            h = graphs
+            for name, relu in (("element.first", True), ("element.rest.1", False)):
+                at = f"policy.{name}"
+                h = linear(h, weights[f"{at}.weight"], weights[f"{at}.bias"], relu)
+            h = h.mean(1, keepdim=True)
+            for name, relu in (("batch.first", True), ("batch.rest.1", False)):
+                at = f"policy.{name}"
+                h = linear(h, weights[f"{at}.weight"], weights[f"{at}.bias"], relu)
+            return h.squeeze(1)
+        h = graphs.detach()
+        # Where norms are equal a fixed direction decides, never the place in the batch.
+        direction = torch.arange(h.size(2), device=h.device, dtype=h.dtype).cos()
+        order = (h * direction).sum(-1).argsort(dim=1)
+        norms = h.norm(dim=-1).gather(1, order)
+        order = order.gather(1, norms.argsort(dim=1, stable=True))
+        ordered = graphs.gather(1, order.unsqueeze(-1).expand_as(graphs))
+        gates = [
+            weights[f"policy.gru.{name}_l0"]
+            for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+        ]
+        last = gru(ordered, *gates).unsqueeze(1)
+        at = "policy.output"
+        return linear(last, weights[f"{at}.weight"], weights[f"{at}.bias"]).squeeze(1)
+
+    def _cut(
+        self,
+        weights: Weights,
+        x: Tensor,
+        scores: tuple[Tensor, Tensor, Tensor],
+        masks: tuple[Tensor, Tensor] | None,
+        kind: Tensor,
+        structure: Structure,
+        keys: Tensor,
+    ) -> tuple[Tensor, Cut]:
+        """Features of the two views, and what they leave of the batch."""
+        logits, p, z = scores
+        places = self._place("node-dropping"), self._place("sub-graph")
+        level = self._levels(logits, kind, structure, keys, places)
+        new, own_logits, new_logits = None, p, p
+        if "edge-perturbation" in self.heads:
+            at = f"heads.{self.heads.index('edge-perturbation')}.mlp"
+            new = self._new_pairs(kind, structure, keys)
+            wanted = (kind == cutting.EDGE_PERTURBATION).to(torch.int32)
+            own_logits, new_logits = pair_logits(
+                z,
+                weights[f"{at}.first.weight"],
+                weights[f"{at}.first.bias"],
+                weights[f"{at}.rest.1.weight"],
+                weights[f"{at}.rest.1.bias"],
+                structure,
+                new,
+                wanted,
+            )
+        weighting = Weighting(
+            relative=self.config.edge_weighting != "printed",
+            one=self.config.edge_weighting == "straight-through",
+            hops=self.config.hops,
+        )
+        weight, new_weight = pair_weights(
+            p, own_logits, new_logits, structure, new, kind, keys, level, places, weighting
+        )
+        sub_graph = (kind == cutting.SUB_GRAPH).to(level.dtype).unsqueeze(-1)
+        mask = (level <= self.config.hops * sub_graph).to(torch.int8)
+        if new is not None:
+            _sort(new, new_weight, structure)
+        learned = (kind != cutting.IDENTITY) & (kind != cutting.FEATURE_MASKING)
+        cut = Cut(mask, weight, None if new is None else new_weight, new, learned.int())
+        if masks is None:
+            return x.unsqueeze(1).expand(-1, self.views, -1, -1).contiguous(), cut
+        return mask_features(x, *masks, kind, keys, self.config.temperature), cut
+
+    def _place(self, name: str) -> int | None:
+        return self.scored.index(name) if name in self.scored else None
+
+    def _scores(
+        self, weights: Weights, nodes: Tensor, graphs: Tensor, structure: Structure
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Node logits and probabilities ``[S, K, N]``; edge perturbation's first layer last."""
+        hidden = self.config.hidden
+        names = [f"heads.{self.heads.index(name)}.scores.mlp" for name in self.scored]
+        first = [weights[f"{at}.first.weight"] for at in names]
+        for_nodes = [weight[..., :hidden] for weight in first]
+        if "edge-perturbation" in self.heads:
+            at = f"heads.{self.heads.index('edge-perturbation')}.mlp.first.weight"
+            for_nodes.append(weights[at][..., :hidden])
+        if not for_nodes:
+            nothing = nodes.new_zeros(structure.S, 1, structure.N)
+            return nothing, nothing, nothing
+        z = product(nodes, torch.cat(for_nodes, dim=1))
+        if not names:
+            nothing = nodes.new_zeros(structure.S, 1, structure.N)
+            return nothing, nothing, z
+        for_graphs = torch.cat([weight[..., hidden:] for weight in first], dim=1)
+        bias = torch.cat([weights[f"{at}.first.bias"] for at in names], dim=1)
+        by_graph = linear(graphs, for_graphs, bias)
+        last = torch.cat([weights[f"{at}.rest.1.weight"] for at in names], dim=1)
+        last_bias = torch.cat([weights[f"{at}.rest.1.bias"] for at in names], dim=1)
+        width = len(names) * hidden
+        own, rest = torch.split(z, [width, z.size(-1) - width], dim=-1)
+        logits = node_scores(own, by_graph, last, last_bias, structure)
+        return logits, node_softmax(logits, structure), rest
+
+    def _levels(
+        self,
+        logits: Tensor,
+        kind: Tensor,
+        structure: Structure,
+        keys: Tensor,
+        places: tuple[int | None, int | None],
+    ) -> Tensor:
+        """Hops from the drawn nodes: 0 at kept nodes and centres, ``[S, V, N]``."""
+        runs, views, nodes = structure.S, self.views, structure.N
+        noisy = logits.new_empty(runs, views, nodes)
+        level = torch.empty(runs, views, nodes, device=logits.device, dtype=torch.int32)
+        if self.scored:
+            cutting.node_keys[(runs * views, -(-nodes // 128))](
+                logits.detach(),
+                kind,
+                keys,
+                noisy,
+                nodes,
+                V=views,
+                K=len(self.scored),
+                DROP_AT=places[0] or 0,
+                SUB_AT=places[1] or 0,
+                BR=128,
+            )
+        cutting.keep_nodes[(runs * views, -(-nodes // 32))](
+            noisy,
+            kind,
+            structure.ptr,
+            structure.home,
+            structure.order,
+            self.wanted,
+            level,
+            nodes,
+            structure.B,
+            FAR,
+            V=views,
+            BR=32,
+            BJ=64,
+        )
+        if "sub-graph" in self.scored:
+            for hop in range(1, self.config.hops + 1):
+                cutting.next_hop[(runs * views * nodes,)](
+                    level,
+                    kind,
+                    structure.ptr,
+                    structure.row,
+                    structure.col,
+                    hop,
+                    nodes,
+                    structure.B,
+                    structure.col.size(1),
+                    FAR,
+                    V=views,
+                    BE=32,
+                    num_warps=1,
+                )
+        return level
+
+    def _new_pairs(self, kind: Tensor, structure: Structure, keys: Tensor) -> NewPairs:
+        shape = (structure.S, self.views, structure.P)
+        u, v = (torch.empty(shape, device=kind.device, dtype=torch.int32) for _ in range(2))
+        valid = torch.empty(shape, device=kind.device, dtype=torch.int8)
+        cutting.negative_pairs[(structure.S * self.views, -(-structure.P // 128))](
+            kind,
+            keys,
+            structure.ptr,
+            structure.pair_ptr,
+            structure.graph_of_pair,
+            structure.gap,
+            u,
+            v,
+            valid,
+            structure.P,
+            structure.B,
+            self.search,
+            V=self.views,
+            BP=128,
+        )
+        entries = structure.S * self.views * 2 * structure.P
+        row = torch.empty(
+            structure.S, self.views, structure.N + 1, device=kind.device, dtype=torch.int32
+        )
+        col, pair = (torch.empty(entries, device=kind.device, dtype=torch.int32) for _ in range(2))
+        return NewPairs(u, v, valid, row, col, pair)
+
+    def _masks(self, weights: Weights, x: Tensor, nodes: Tensor) -> tuple[Tensor, Tensor] | None:
+        """Feature masking's projected features and logits, ``[S, N, d_x]``."""
+        if "feature-masking" not in self.heads:
+            return None
+        at = f"heads.{self.heads.index('feature-masking')}"
+        h = linear(
+            nodes, weights[f"{at}.mlp.first.weight"], weights[f"{at}.mlp.first.bias"], relu=True
+        )
+        logits = linear(h, weights[f"{at}.mlp.rest.1.weight"], weights[f"{at}.mlp.rest.1.bias"])
+        if f"{at}.projection.weight" not in weights:
+            return x, logits
+        projected = linear(x, weights[f"{at}.projection.weight"], weights[f"{at}.projection.bias"])
+        return projected, logits
+
+    def _prepare_rows(self, rows: Tensor) -> Tensor:
+        return F.normalize(rows, dim=-1) if self.config.discriminator == "cosine" else rows
+
+    def _prepare_graphs(self, weights: Weights, graphs: Tensor) -> Tensor:
+        if self.config.discriminator == "bilinear":
+            runs, views, number, width = graphs.shape
+            flat = graphs.reshape(runs, views * number, width)
+            return product(flat, weights["discriminator.weight"]).view_as(graphs)
+        return self._prepare_rows(graphs)
+
+    def _agreement(
+        self,
+        weights: Weights,
+        rows: Tensor,
+        graphs: Tensor,
+        others: Tensor,
+        structure: Structure,
+        cut: Cut,
+        prepared: bool = False,
+    ) -> Tensor:
+        """The bound of every run, all views added up, ``[S]``."""
+        config = self.config
+        local = config.method == "infograph" or config.contrast == "local-global"
+        if not prepared:
+            others = self._prepare_graphs(weights, others)
+        if local:
+            rows, home = self._prepare_rows(rows), structure.home
+            weight = cut.mask.float()
+            if config.normalisation != "pairs":
+                sizes = view_sizes(cut, structure).clamp(min=1)
+                places = home.long().clamp(max=structure.B - 1).unsqueeze(1)
+                weight = weight / sizes.gather(2, places.expand(-1, cut.mask.size(1), -1))
+        else:
+            home = torch.arange(structure.B, device=rows.device, dtype=torch.int32)
+            home = home.expand(structure.S, -1).contiguous()
+            weight = rows.new_ones(rows.shape[:3])
+        share = 1 / structure.B if config.normalisation == "graph-pairs" else 0.5
+        if config.method == "infograph" or config.bound == "jsd":
+            return jensen_shannon(rows, others, home, weight, share)
+        return self._other_bound(rows, others, home, weight)
+
+    def _other_bound(self, rows: Tensor, others: Tensor, home: Tensor, weight: Tensor) -> Tensor:
+        """Bounds without a kernel of their own: one matrix of scores after the other."""
+        more = {}
+        if self.config.bound == "nt-xent":
+            more["temperature"] = self.config.bound_temperature
+        bound = BOUNDS[self.config.bound]
+        scores = rows @ others.transpose(2, 3)
+        places = torch.arange(others.size(2), device=rows.device)
+        values = [
+            sum(
+                bound(scores[s, v], home[s].unsqueeze(-1) == places, weight[s, v], **more)
+                for v in range(rows.size(1))
+            )
+            for s in range(rows.size(0))
+        ]
+        return torch.stack([torch.as_tensor(value) for value in values])
+
+    def _edges(self, cut: Cut) -> Tensor:
+        """Number of the views' edges and sum of their weights, ``[S, 2]``."""
+        assert cut.weight is not None
+        every = [cut.weight.detach().flatten(1)]
+        if cut.new_weight is not None:
+            every.append(cut.new_weight.detach().flatten(1))
+        number = sum((w != 0).sum(1) for w in every)
+        total = sum(w.sum(1, dtype=torch.float64) for w in every)
+        return 2 * torch.stack([torch.as_tensor(number).double(), torch.as_tensor(total)], 1)
+
+    def _stepped(self, draw: Tensor, kind: Tensor, coin: Tensor) -> Tensor:
+        """Which parts' weights took part: the others would have no gradient at all."""
+        places = torch.arange(len(self.heads), device=draw.device)
+        drawn = (draw.unsqueeze(-1) == places).any(1)  # [S, T]
+        nodes = (kind != cutting.IDENTITY).any(1)
+        scored = ((kind == cutting.NODE_DROPPING) | (kind == cutting.SUB_GRAPH)).any(1)
+        learns = self.config.policy != "random" and self.config.scale_by_probability
+        base = coin != 0
+        every = torch.ones_like(base)
+        policy = every if learns else ~every
+        local = every if self.config.contrast == "local-global" else ~every
+        columns = [
+            ~base & (policy | nodes),
+            ~base & nodes,
+            ~base & (policy | scored),
+            base,
+            base & local,
+            policy,
+            every,
+            *drawn.unbind(1),
+        ]
+        return torch.stack(columns, dim=1).to(torch.int8)
+
+
+def _pick(p: Tensor, u: Tensor) -> Tensor:
+    """The place where the running sum of ``p`` ``[S, T]`` passes ``u`` of the whole."""
+    below = p.cumsum(1)
+    place = (below <= u.unsqueeze(1) * below[:, -1:]).sum(1)
+    return place.clamp(max=p.size(1) - 1)
+
+
+def _sort(new: NewPairs, weight: Tensor, structure: Structure) -> None:
+    """Lay the kept new pairs out by node, each at both of its ends."""
+    runs, views, pairs = new.u.shape
+    nodes = structure.N
+    view = torch.arange(runs * views, device=weight.device, dtype=torch.int32).view(runs, views, 1)
+    kept = weight.detach() != 0
+    target = torch.cat([new.u, new.v], dim=2)
+    other = torch.cat([new.v, new.u], dim=2)
+    target = target.where(kept.repeat(1, 1, 2), nodes) + view * (nodes + 1)
+    key, order = target.flatten().sort(stable=True)
+    places = torch.arange(nodes + 1, device=weight.device, dtype=torch.int32)
+    new.row.copy_(torch.searchsorted(key, (view * (nodes + 1) + places), out_int32=True))
+    new.col.copy_(other.flatten()[order])
+    new.pair.copy_(order % (2 * pairs) % pairs)
