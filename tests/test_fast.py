@@ -23,7 +23,7 @@ from lg2ar.config import Config  # noqa: E402
 from lg2ar.data.batches import GraphStore  # noqa: E402
 from lg2ar.errors import NonFiniteLossError  # noqa: E402
 from lg2ar.fast import engine as engine_module  # noqa: E402
-from lg2ar.fast import network, suitability  # noqa: E402
+from lg2ar.fast import network, objective, suitability  # noqa: E402
 from lg2ar.fast.data import PairData  # noqa: E402
 from lg2ar.fast.engine import Engine, Size  # noqa: E402
 from lg2ar.fast.kernels import cutting  # noqa: E402
@@ -315,6 +315,12 @@ def test_fewer_heads_agree_with_the_plain_step(monkeypatch: pytest.MonkeyPatch) 
     for heads, draw in ((("edge-perturbation", "identity"), (0, 1)), (("sub-graph",), (0, 0))):
         with monkeypatch.context() as patch:
             _compare(_config(heads=heads), draw, 0, patch)
+
+
+def test_scores_can_be_taken_block_by_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(objective, "BLOCK", 1)
+    monkeypatch.setattr(objective, "ROWS", 8)
+    _compare(_config(), (1, 2), 1, monkeypatch)
 
 
 def test_infograph_agrees_with_the_plain_step() -> None:

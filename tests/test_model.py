@@ -265,6 +265,26 @@ def test_the_loss_is_algorithm_one_written_as_loops(
     assert output.loss.item() == pytest.approx(-agreement, rel=1e-11)
 
 
+@every_bound
+@every_contrast
+def test_scores_in_blocks_give_the_same_loss_and_gradients(
+    bound: str, contrast: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = []
+    for block in (1 << 20, 24):  # all at once; three rows at a time
+        monkeypatch.setattr("lg2ar.model.BLOCK", block)
+        model = build(config(bound=bound, contrast=contrast), WIDTH).double()
+        torch.manual_seed(1)
+        loss = model(shapes(range(8)).to("cpu", torch.float64)).loss
+        loss.backward()
+        found.append((loss.detach(), [p.grad for p in model.parameters() if p.grad is not None]))
+    (whole, whole_grads), (parts, part_grads) = found
+    torch.testing.assert_close(parts, whole)
+    assert len(part_grads) == len(whole_grads) > 0
+    for a, b in zip(part_grads, whole_grads, strict=True):
+        torch.testing.assert_close(a, b)
+
+
 def test_the_views_are_cut_by_the_drawn_heads() -> None:
     graph = shapes(range(6))
     model = build(

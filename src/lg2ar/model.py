@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal, cast
 
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from lg2ar.config import Config
 from lg2ar.discriminators import DISCRIMINATORS, Discriminator
@@ -25,9 +26,12 @@ from lg2ar.heads import (
     SubGraph,
 )
 from lg2ar.layers import initialise
-from lg2ar.mutual_information import BOUNDS, Bound, jensen_shannon
+from lg2ar.mutual_information import BOUNDS, Bound, donsker_varadhan, jensen_shannon
 from lg2ar.policy import POLICIES, Draw, Policy
 from lg2ar.sampling import private_randomness, seed_from, shuffle_features
+
+# Scores of pairs that are kept at a time, of which a bound makes several copies.
+BLOCK = 1 << 23
 
 Contrast = Literal["local-global", "global-global"]
 Negatives = Literal["graphs", "shuffled"]
@@ -92,20 +96,23 @@ class Objective:
             home = torch.arange(view.num_graphs, device=view.device)
         rows, p = self._rows(encoding, p)
         if self.negatives == "graphs":
-            scores = discriminator(rows, other.graphs, p, p_other)  # [R, B]
-            places = torch.arange(view.num_graphs, device=view.device)
-            positive = home.unsqueeze(-1) == places
-        else:
-            corrupted, _ = self._rows(encoder(shuffle_features(view, generator)), p)
-            graphs = other.graphs[home]
-            scores = torch.stack(
-                [
-                    discriminator.paired(rows, graphs, p, p_other),
-                    discriminator.paired(corrupted, graphs, p, p_other),
-                ],
-                dim=1,
-            )  # [R, 2]
-            positive = torch.tensor([[True, False]], device=view.device).expand_as(scores)
+
+            def bound(rows: Tensor, graphs: Tensor, home: Tensor) -> Tensor:
+                scores = discriminator(rows, graphs, p, p_other)  # [R, B]
+                places = torch.arange(view.num_graphs, device=view.device)
+                return self._bound(scores, home.unsqueeze(-1) == places, view, home)
+
+            return self._in_blocks(bound, rows, other.graphs, home, view)
+        corrupted, _ = self._rows(encoder(shuffle_features(view, generator)), p)
+        graphs = other.graphs[home]
+        scores = torch.stack(
+            [
+                discriminator.paired(rows, graphs, p, p_other),
+                discriminator.paired(corrupted, graphs, p, p_other),
+            ],
+            dim=1,
+        )  # [R, 2]
+        positive = torch.tensor([[True, False]], device=view.device).expand_as(scores)
         return self._bound(scores, positive, view, home)
 
     def _rows(self, encoding: Encoding, p: Tensor) -> tuple[Tensor, Tensor]:
@@ -117,10 +124,43 @@ class Objective:
             return encoding.graphs, p
         return encoding.nodes, torch.ones_like(p)
 
+    def _in_blocks(
+        self,
+        bound: Callable[[Tensor, Tensor, Tensor], Tensor],
+        rows: Tensor,
+        graphs: Tensor,
+        home: Tensor,
+        view: GraphBatch,
+    ) -> Tensor:
+        """A bound that is a mean over rows, as the mean of blocks of them.
+
+        The scores of a large batch, rows times graphs, are made block by block and made again in
+        the backward pass, so that memory stays linear in rows.
+        """
+        step = max(1, BLOCK // max(1, graphs.size(0)))
+        if rows.size(0) <= step or self.bound is donsker_varadhan:  # which is no mean over rows
+            return bound(rows, graphs, home)
+        weight = self._weight(view, home, rows)
+        weight = torch.ones_like(home, dtype=rows.dtype) if weight is None else weight
+        parts = [
+            checkpoint(bound, own, graphs, place, use_reentrant=False) * share.sum()
+            for own, place, share in zip(
+                torch.split(rows, step),
+                torch.split(home, step),
+                torch.split(weight / weight.sum(), step),
+                strict=True,
+            )
+        ]
+        return torch.stack(parts).sum()
+
+    def _weight(self, view: GraphBatch, home: Tensor, like: Tensor) -> Tensor | None:
+        """How much each row counts; None where all count alike."""
+        if self.normalisation == "pairs" or self.contrast == "global-global":
+            return None
+        return 1 / view.sizes[home].to(like.dtype)  # a graph's nodes weigh one together
+
     def _bound(self, scores: Tensor, positive: Tensor, view: GraphBatch, home: Tensor) -> Tensor:
-        weight = None
-        if self.normalisation != "pairs" and self.contrast == "local-global":
-            weight = 1 / view.sizes[home].to(scores.dtype)  # a graph's nodes weigh one together
+        weight = self._weight(view, home, scores)
         if self.normalisation == "graph-pairs":
             return self.bound(scores, positive, weight, positive_share=1 / scores.size(1))
         return self.bound(scores, positive, weight)

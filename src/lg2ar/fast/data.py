@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -27,8 +26,8 @@ class PairData:
     """
 
     def __init__(self, graph: GraphBatch, ratio: float, device: torch.device) -> None:
-        graph = graph.to("cpu")
-        self.x = graph.x.float().contiguous().to(device)
+        graph = graph.to(device)  # where sorting is quick
+        self.x = graph.x.float().contiguous()
         ptr = graph.ptr
         source, target = graph.edge_index
         up = source < target
@@ -36,21 +35,21 @@ class PairData:
         home = graph.batch[u]
         first = ptr[home]
         key = (v - first) * (v - first - 1) // 2 + (u - first)
-        order = torch.from_numpy(np.lexsort((key.numpy(), home.numpy())))
+        most = graph.sizes.max() ** 2
+        order = (home * most + key).argsort()
         u, v, home, key, first = (value[order] for value in (u, v, home, key, first))
-        graphs = torch.arange(graph.num_graphs + 1)
+        graphs = torch.arange(graph.num_graphs + 1, device=device)
         pair_ptr = torch.searchsorted(home, graphs)
-        place = torch.arange(len(u))
-        rank = place - pair_ptr[home]
+        rank = torch.arange(len(u), device=device) - pair_ptr[home]
         # Entries of the rows: every pair at both of its ends.
         at, other = torch.cat([u, v]), torch.cat([v, u])
-        order = torch.from_numpy(np.lexsort((other.numpy(), at.numpy())))
+        order = (at * graph.num_nodes + other).argsort()
         home_of_entry = home.repeat(2)[order]
-        nodes = torch.arange(graph.num_nodes)
+        nodes = torch.arange(graph.num_nodes, device=device)
         start = torch.searchsorted(at[order].contiguous(), nodes) - 2 * pair_ptr[graph.batch]
 
         def small(value: Tensor) -> Tensor:
-            return value.to(torch.int32).contiguous().to(device)
+            return value.to(torch.int32).contiguous()
 
         self.ptr, self.pair_ptr = small(ptr), small(pair_ptr)
         self.start = small(start)
@@ -60,8 +59,8 @@ class PairData:
         sizes = graph.sizes
         wanted = (ratio * sizes.double() - 1e-9).ceil().long().clamp(min=1)
         self.wanted = small(wanted)
-        self.num_nodes = sizes.numpy()
-        self.num_pairs = pair_ptr.diff().numpy()
+        self.num_nodes = sizes.cpu().numpy()
+        self.num_pairs = pair_ptr.diff().cpu().numpy()
         self.largest_degree = int(torch.bincount(at, minlength=1).max()) if len(at) else 0
         self.search = max(1, math.ceil(math.log2(int(self.num_pairs.max(initial=1)) + 1)) + 1)
         self.device = device

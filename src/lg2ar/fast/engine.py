@@ -24,6 +24,7 @@ from lg2ar.fast.streams import stream_beside
 from lg2ar.graph import GraphBatch
 from lg2ar.model import Method
 from lg2ar.sampling import seed_from
+from lg2ar.training import forget_peak_memory
 
 BETAS, EPS = (0.9, 0.999), 1e-8  # Adam's own
 # Batches up to this many nodes and pairs are all padded to the largest: padding costs nothing.
@@ -116,6 +117,7 @@ class Engine:
     ) -> None:
         self.config, self.seeds, self.device = config, tuple(seeds), device
         self.data = PairData(graph, config.ratio, device)
+        forget_peak_memory(device)  # that of training is of interest
         self.step = Step(config, self.data.wanted, self.data.search)
         self.shapes = {name: p.shape for name, p in models[0].named_parameters()}
         self.places, width = _layout(self.shapes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -11,53 +12,83 @@ from torch.autograd.function import once_differentiable
 from lg2ar.fast.dense import block_of, outer
 from lg2ar.fast.kernels import scoring
 
+# Scores that are kept at a time: 256 MiB in float32. A batch of more is taken block by block, and
+# its scores are computed again for the gradient, so that memory grows with rows and not with pairs.
+BLOCK = 1 << 26
+ROWS = 256  # a block is a whole multiple of these
 
-class _JensenShannon(torch.autograd.Function):
-    @staticmethod
-    def forward(
-        ctx: Any,
-        rows: Tensor,
-        graphs: Tensor,
-        home: Tensor,
-        weight: Tensor,
-        positive_share: float,
-    ) -> Tensor:
-        runs, views, number, width = rows.shape
-        graph_count = graphs.size(2)
-        flat, others = rows.reshape(-1, number, width), graphs.reshape(-1, graph_count, width)
-        scores = torch.bmm(flat, others.transpose(1, 2))
-        total = weight.sum(-1)
-        joint = (2 * positive_share / total).contiguous()
-        product = (2 * (1 - positive_share) / (total * max(1, graph_count - 1))).contiguous()
-        blocks = -(-number // 16)
-        part = scores.new_empty(runs, views * blocks)
-        scoring.jensen_shannon[(runs * views, blocks)](
+
+@dataclass(frozen=True, eq=False)
+class _Counting:
+    """What every row counts, and where its own graph is."""
+
+    home: Tensor
+    weight: Tensor
+    joint: Tensor
+    product: Tensor
+
+    def bound(self, scores: Tensor, first: int, views: int) -> Tensor:
+        """The block's share of the bound ``[S]``; the scores become their own gradients."""
+        both, rows, graphs = scores.shape
+        blocks = -(-rows // 16)
+        part = scores.new_empty(both // views, views * blocks)
+        scoring.jensen_shannon[(both, blocks)](
             scores,
-            home,
-            weight,
-            joint,
-            product,
+            self.home,
+            self.weight,
+            self.joint,
+            self.product,
             part,
-            number,
-            graph_count,
+            first,
+            rows,
+            self.weight.size(-1),
+            graphs,
             blocks,
             V=views,
             BR=16,
-            BB=block_of(graph_count),
+            BB=block_of(graphs),
         )
-        ctx.save_for_backward(flat, others, scores)
-        ctx.shapes = rows.shape, graphs.shape
         return part.sum(1)
+
+
+class _JensenShannon(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, graphs: Tensor, counting: _Counting, block: int) -> Tensor:
+        views = rows.size(1)
+        flat, others = rows.flatten(0, 1), graphs.flatten(0, 1)
+        ctx.starts = range(0, rows.size(2), block)
+        value, scores = rows.new_zeros(rows.size(0)), None
+        for start in ctx.starts:
+            scores = _scores(flat, others, start, block)
+            value = value + counting.bound(scores, start, views)
+        kept = (scores,) if len(ctx.starts) == 1 else ()
+        ctx.save_for_backward(flat, others, *kept)
+        ctx.counting, ctx.block, ctx.views = counting, block, views
+        return value
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
-        rows, graphs, slopes = ctx.saved_tensors
-        row_shape, graph_shape = ctx.shapes
-        scale = g.repeat_interleave(row_shape[1]).view(-1, 1, 1)
-        d_rows = torch.bmm(slopes, graphs * scale).view(row_shape)
-        d_graphs = (outer(slopes, rows) * scale).view(graph_shape)
-        return d_rows, d_graphs, None, None, None
+        flat, others, *kept = ctx.saved_tensors
+        scale = g.repeat_interleave(ctx.views).view(-1, 1, 1)
+        scaled = others * scale
+        if kept:
+            d_rows, d_others = torch.bmm(kept[0], scaled), outer(kept[0], flat)
+        else:
+            d_rows, d_others = torch.empty_like(flat), torch.zeros_like(others)
+            for start in ctx.starts:
+                own = slice(start, start + ctx.block)
+                slopes = _scores(flat, others, start, ctx.block)
+                ctx.counting.bound(slopes, start, ctx.views)
+                d_rows[:, own] = torch.bmm(slopes, scaled)
+                d_others += outer(slopes, flat[:, own])
+        runs = len(g)
+        d_graphs = (d_others * scale).view(runs, ctx.views, *others.shape[1:])
+        return d_rows.view(runs, ctx.views, *flat.shape[1:]), d_graphs, None, None
+
+
+def _scores(rows: Tensor, graphs: Tensor, start: int, block: int) -> Tensor:
+    return torch.bmm(rows[:, start : start + block], graphs.transpose(1, 2))
 
 
 def jensen_shannon(
@@ -72,7 +103,17 @@ def jensen_shannon(
         weight: What each row counts, ``[S, V, R]``.
         positive_share: How much of the whole the positive pairs count.
     """
+    total = weight.sum(-1)
+    number = max(1, graphs.size(2) - 1)
+    counting = _Counting(
+        home=home,
+        weight=weight.contiguous(),
+        joint=(2 * positive_share / total).contiguous(),
+        product=(2 * (1 - positive_share) / (total * number)).contiguous(),
+    )
+    fitting = BLOCK // (rows.size(0) * rows.size(1) * graphs.size(2))
+    block = max(ROWS, fitting // ROWS * ROWS)
     value: Tensor = _JensenShannon.apply(  # type: ignore[no-untyped-call]
-        rows, graphs, home, weight.contiguous(), positive_share
+        rows, graphs, counting, block
     )
     return value

@@ -15,7 +15,7 @@ from lg2ar.graph import GraphBatch
 from lg2ar.model import Method
 from lg2ar.records import EpochRecord
 from lg2ar.sampling import private_randomness
-from lg2ar.training import Batches, Trainer, forget_peak_memory, peak_memory
+from lg2ar.training import Batches, Trainer, peak_memory
 
 Snapshot = tuple[Any, int, int, float]
 
@@ -141,7 +141,6 @@ def captured_trainers(
     models: Sequence[Method], configs: Sequence[Config], graph: GraphBatch, device: torch.device
 ) -> list[CapturedTrainer]:
     """Trainers of some runs, alike but for their seeds, that share an engine."""
-    forget_peak_memory(device)
     with private_randomness():
         engine = Engine(models, configs[0], [config.seed for config in configs], graph, device)
     return [

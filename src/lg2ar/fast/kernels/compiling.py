@@ -8,7 +8,7 @@ from typing import Any
 import triton
 
 # Numbers that differ from batch to batch: a kernel is not compiled anew for each of them.
-VARYING = ("B", "R", "C", "T", "hop", "site", "STEPS", "HOPS", "groups", "W")
+VARYING = ("B", "R", "C", "T", "hop", "site", "STEPS", "HOPS", "groups", "W", "first", "rows")
 
 
 def kernel(function: Callable[..., Any]) -> Any:

@@ -106,6 +106,8 @@ def jensen_shannon(
     share_joint,
     share_product,
     part,
+    first,
+    rows,
     R,
     B,
     T,
@@ -115,13 +117,15 @@ def jensen_shannon(
 ):
     """Sums of the bound over a block of rows; the scores become their own gradients.
 
-    ``share_joint`` and ``share_product`` tell what a unit of row weight counts in the bound.
+    The scores are those of ``rows`` rows from ``first`` on, ``[SV, rows, B]``. ``share_joint`` and
+    ``share_product`` tell what a unit of row weight counts in the bound.
     """
     sv = tl.program_id(0).to(tl.int64)
     s = sv // V
     t = tl.program_id(1)
-    r = t * BR + tl.arange(0, BR)
-    there = r < R
+    own_row = t * BR + tl.arange(0, BR)
+    there = own_row < rows
+    r = first + own_row
     w = tl.load(weight + sv * R + r, mask=there, other=0.0)
     own = tl.load(home + s * R + r, mask=there, other=-1)
     joint = tl.load(share_joint + sv)
@@ -130,7 +134,7 @@ def jensen_shannon(
     for start in range(0, B, BB):
         c = start + tl.arange(0, BB)
         use = there[:, None] & (c < B)[None, :]
-        at = scores + (sv * R + r.to(tl.int64))[:, None] * B + c[None, :]
+        at = scores + (sv * rows + own_row.to(tl.int64))[:, None] * B + c[None, :]
         x = tl.load(at, mask=use, other=0.0)
         positive = own[:, None] == c[None, :]
         signed = tl.where(positive, x, -x)
