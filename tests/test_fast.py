@@ -461,6 +461,19 @@ def test_a_broken_run_goes_back_to_its_last_good_epoch() -> None:
         assert torch.equal(value, good[name]), name
 
 
+def test_batches_of_several_sizes_are_padded_to_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(engine_module, "LOOK_AHEAD", 1)
+    monkeypatch.setattr(engine_module, "SMALL", 0)
+    both, alone = _trainers([3, 4], batch_size=2), _trainers([4], batch_size=2)[0]
+    assert len(alone.engine.sizes) > 1
+    run_epoch_together(both)
+    alone.fit(lambda _: [], 1)
+    together = both[1]
+    assert together.history[0].loss == pytest.approx(alone.history[0].loss, rel=TOLERANCE)
+
+
 def test_batches_that_nobody_foresaw_get_a_size_of_their_own() -> None:
     (trainer,) = _trainers([1])
     engine: Engine = trainer.engine
@@ -508,6 +521,6 @@ def test_the_step_is_settled_and_the_reason_told_once(
 def test_unsuitable_data_is_told_apart(
     change: Callable[[GraphBatch], dict[str, Any]], reason: str
 ) -> None:
-    graph = random_graphs(1).to("cpu")
-    assert suitability.unsuitable(graph) is None
-    assert reason in str(suitability.unsuitable(graph.replace(**change(graph))))
+    graph, cpu = random_graphs(1).to("cpu"), torch.device("cpu")
+    assert suitability.unsuitable(graph, cpu) is None
+    assert reason in str(suitability.unsuitable(graph.replace(**change(graph)), cpu))

@@ -225,8 +225,8 @@ class Engine:
     def run_epoch(self, number: int) -> list[Tally]:
         """Train all runs for one epoch."""
         plan = self._plans.pop(number, None) or self._plan(number)
-        plan.write(self._schedule)
         self._prepare()
+        plan.write(self._schedule)
         self._cursor.zero_()
         for size, mode in plan.steps:
             self._replay(size, mode)
@@ -331,7 +331,10 @@ class Engine:
         graph.replay()
 
     def _prepare(self) -> None:
-        """Capture the step in all sizes that were chosen, so that no later epoch has to."""
+        """Capture the step in all sizes that were chosen, so that no later epoch has to.
+
+        The schedule is still empty: batches without a graph fit any size.
+        """
         if self.device.type != "cuda" or self._graphs:
             return
         modes = ["both"] if len(self.seeds) > 1 else ["base", "augmentation"]

@@ -15,11 +15,16 @@ from lg2ar.graph import GraphBatch
 LARGEST = 1 << 14
 
 
-def unsuitable(graph: GraphBatch) -> str | None:
-    """Why a data set cannot be read as joined pairs of nodes, or None if it can."""
+def unsuitable(graph: GraphBatch, device: torch.device) -> str | None:
+    """Why a data set cannot be read as joined pairs of nodes, or None if it can.
+
+    Args:
+        graph: All graphs.
+        device: Where to look.
+    """
     if graph.edge_weight is not None:
         return "the edges have weights of their own"
-    source, target = graph.edge_index
+    source, target = graph.edge_index.to(device)
     if bool((source == target).any()):
         return "there are self-loops"
     n = graph.num_nodes
@@ -69,4 +74,5 @@ def _why_not(config: Config, graph: GraphBatch, device: torch.device) -> str | N
     for failed, reason in checks:
         if failed:
             return reason
-    return unsuitable(graph)
+    where = device if torch.cuda.is_available() else torch.device("cpu")
+    return unsuitable(graph, where)
