@@ -92,6 +92,7 @@ class Step:
             "discriminator",
             *[f"heads.{place}" for place in range(len(self.heads))],
         ]
+        self._held: list[Tensor] = []
         device = wanted.device
         self.kind_of = torch.tensor([KINDS[name] for name in self.heads], device=device).int()
 
@@ -161,6 +162,9 @@ class Step:
         with self._meanwhile() as join:
             p, draw = self._draw(weights, graphs, keys)  # i, j
             kind = self.kind_of[draw].int().contiguous()
+        # What both streams read is held until the next step: let go of earlier, its memory would be
+        # given to one of them while the other is still reading.
+        self._held = [graphs, p, draw, kind]
         scores = self._scores(weights, nodes, graphs, structure)
         masks = self._masks(weights, source, nodes)
         join()

@@ -38,10 +38,11 @@ from lg2ar.study.plan import Planned
 SEMI_EPOCHS = 100
 SEMI_LEARNING_RATE = 1e-3
 
-# Runs that are trained together at most, and bytes that one of them takes for every number of a
-# batch's rows in all layers (docs/performance.md).
+# Runs that are trained together at most; bytes that one of them takes for every number of a batch's
+# rows in all layers; and how many of these numbers keep a device busy (docs/performance.md).
 TOGETHER = 10
 BYTES = 170
+BUSY = 3e7
 
 
 @dataclass(eq=False)
@@ -95,7 +96,8 @@ class Runner:
     def room(self, planned: Planned, dataset: Dataset, protocols: Sequence[str]) -> int:
         """How many runs of these settings are best trained together.
 
-        One, unless the captured step does it; and no more than fit half of the memory that is free.
+        One, unless the captured step does it and a run by itself leaves the device idle; and no more
+        than fit half of the memory that is free.
         """
         config = planned.config
         frozen = protocols and "semi" not in protocols
@@ -106,9 +108,11 @@ class Runner:
             return 1
         sizes = dataset.graph.sizes.double()
         nodes = float(sizes.mean() * config.batch_size + 3 * sizes.std() * config.batch_size**0.5)
-        layers = max(config.layers, config.base_layers)
+        numbers = nodes * config.hidden * max(config.layers, config.base_layers)
+        if numbers > BUSY:
+            return 1
         free, _ = torch.cuda.mem_get_info(self.device)
-        return max(1, min(TOGETHER, int(free / 2 / (BYTES * nodes * config.hidden * layers))))
+        return max(1, min(TOGETHER, int(free / 2 / (BYTES * numbers))))
 
     def run_together(
         self, planned: Sequence[Planned], dataset: Dataset, protocols: Sequence[str]
