@@ -446,6 +446,7 @@ def test_seeds_are_compared_with_their_own_runs(
     (told,) = measure_seeds(["toy-graphs"], CPU, seeds=3, epochs=3, warmup=1, changes=SMALL)
     assert told.keys() >= KEYS
     assert told["largest_difference"] == pytest.approx(shift, abs=1e-6)
+    assert told["resting_difference"] == pytest.approx(shift, abs=1e-6)
     assert told["ratio"] == pytest.approx(told["many_seconds"] / told["one_seconds"])
     assert told["seeds"] == 3
     assert len(told["final_losses"]["joint"]) == 3

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 triton = pytest.importorskip("triton", reason="the captured step needs Triton; it is not here")
 
-from lg2ar import sampling  # noqa: E402 - Triton first
+from lg2ar import encoders, sampling  # noqa: E402 - Triton first
 from lg2ar.config import Config  # noqa: E402
 from lg2ar.data.batches import GraphStore  # noqa: E402
 from lg2ar.errors import NonFiniteLossError  # noqa: E402
@@ -252,7 +252,7 @@ def _compare(
         model.base_encoder.register_forward_pre_hook(
             lambda _, inputs: setattr(script, "rows", inputs[0].origin)
         )
-        monkeypatch.setattr(F, "dropout", _dropout(script, config))
+        monkeypatch.setattr(encoders, "dropout", _dropout(script, config))
     output = model(batch)
     output.loss.backward()
     torch.testing.assert_close(result.loss[0], output.loss, rtol=1e-4, atol=1e-5)

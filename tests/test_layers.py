@@ -20,6 +20,7 @@ from lg2ar.layers import (
     WeightedGCNConv,
     WeightedGINConv,
     aggregate,
+    dropout,
     initialise,
     pass_messages,
 )
@@ -307,3 +308,26 @@ def test_initialise_follows_the_seed() -> None:
 
     assert torch.equal(drawn(1), drawn(1))
     assert not torch.equal(drawn(1), drawn(2))
+
+
+@pytest.mark.parametrize("p", [0.05, 0.5, 0.97])
+def test_dropout_drops_its_share_and_scales_the_rest(p: float) -> None:
+    x = torch.ones(301, 331, dtype=torch.float64, requires_grad=True)
+    y = dropout(x, p, True)
+    dropped = float((y == 0).double().mean())
+    assert abs(dropped - p) < 5 * (p * (1 - p) / x.numel()) ** 0.5 + 2**-16
+    assert float(y.detach().max()) == pytest.approx(1 / (1 - p), rel=1e-3)
+    assert len(set(y.detach().flatten().tolist())) == 2
+    y.sum().backward()  # type: ignore[no-untyped-call]
+    assert x.grad is not None
+    assert torch.equal(x.grad, y.detach())
+    columns = (y == 0).double().mean(0)  # no column is favoured
+    assert float(columns.std()) < 2 * (p * (1 - p) / x.size(0)) ** 0.5
+    assert not torch.equal(dropout(x, p, True), y)
+
+
+def test_dropout_leaves_inference_alone() -> None:
+    x = torch.rand(5, 3)
+    assert torch.equal(dropout(x, 0.5, False), x)
+    assert torch.equal(dropout(x, 0.0, True), x)
+    assert dropout(torch.empty(0, 3), 0.5, True).shape == (0, 3)

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lg2ar.graph import Encoding, GraphBatch
-from lg2ar.layers import MLP, BatchNorm, WeightedGCNConv, WeightedGINConv
+from lg2ar.layers import MLP, BatchNorm, WeightedGCNConv, WeightedGINConv, dropout
 from lg2ar.ops import segment_mean, segment_sum
 
 ReadOut = Literal["sum", "mean"]
@@ -52,7 +52,7 @@ class GIN(nn.Module):
         h, outputs = graph.x, []
         for conv, norm in zip(self.convs, self.norms, strict=True):
             h = norm(F.relu(conv(h, graph)))
-            h = F.dropout(h, self.dropout, self.training)
+            h = dropout(h, self.dropout, self.training)
             outputs.append(h)
         return torch.cat(outputs, dim=-1)
 
@@ -92,7 +92,7 @@ class GCN(nn.Module):
         """Encode the nodes, shape ``[N, hidden]``."""
         h = graph.x
         for conv, norm, activation in zip(self.convs, self.norms, self.activations, strict=True):
-            h = F.dropout(activation(norm(conv(h, graph))), self.dropout, self.training)
+            h = dropout(activation(norm(conv(h, graph))), self.dropout, self.training)
         return h
 
 

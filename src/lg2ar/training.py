@@ -60,7 +60,12 @@ class Trainer:
         self.parts = model.parts()
         # One optimiser each: Adam's moments of an encoder rest while the other one is stepped.
         self.optimizers = {
-            name: torch.optim.Adam(parameters, lr=learning_rate, weight_decay=weight_decay)
+            name: torch.optim.Adam(
+                parameters,
+                lr=learning_rate,
+                weight_decay=weight_decay,
+                fused=self.device.type == "cpu",  # all weights in one go
+            )
             for name, modules in self.parts.items()
             if (parameters := [p for module in modules for p in module.parameters()])
         }

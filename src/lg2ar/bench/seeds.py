@@ -19,6 +19,13 @@ from lg2ar.errors import InputError
 from lg2ar.records import EpochRecord
 
 
+# Seconds an epoch, the losses of every seed, seconds in all.
+Seen = tuple[float, list[list[float]], float]
+
+# A learning rate that leaves weights where they are.
+RESTING = 1e-12
+
+
 def measure_seeds(
     names: Sequence[str],
     device: torch.device,
@@ -47,7 +54,8 @@ def measure_seeds(
     Yields:
         A record each, with ``one_seconds`` and ``many_seconds`` of an epoch, their ``ratio``,
         those of the whole calls (``one_run_seconds``, ``many_run_seconds``) and
-        ``largest_difference`` between a seed's losses alone and among others, relative to them.
+        ``largest_difference`` between a seed's losses alone and among others, relative to them;
+        ``resting_difference`` is the same with a learning rate that leaves the weights alone.
     """
     if not 1 <= warmup < epochs:
         raise InputError(f"warmup = {warmup} must be from 1 to below the {epochs} epochs timed.")
@@ -55,16 +63,17 @@ def measure_seeds(
         dataset = open_source(name)
         config = configure(dataset, "lg2ar", preset, shape, changes or {})
         config = config.replace(epochs=epochs, patience=0)
-        alone = [
-            _one(dataset, config.replace(seed=seed), device, warmup)
-            for seed in range(max(1, min(checked, seeds)))
-        ]
-        together, losses, whole = _many(dataset, config, range(seeds), device, warmup)
-        differences = [
-            abs(a - b) / max(abs(a), 1e-12)
-            for (_, mine, _), joint in zip(alone, losses, strict=False)
-            for a, b in zip(mine, joint, strict=True)
-        ]
+        looked_at = range(max(1, min(checked, seeds)))
+
+        def every(config: Config) -> tuple[list[Seen], Seen]:
+            alone = [_one(dataset, config.replace(seed=s), device, warmup) for s in looked_at]
+            return alone, _many(dataset, config, range(seeds), device, warmup)
+
+        # Weights that hardly move: the same losses but for rounding. Moving, they part in time, as
+        # Adam's first steps go by the signs of gradients, the smallest included.
+        resting = _difference(*every(config.replace(epochs=warmup + 1, learning_rate=RESTING)))
+        alone, joint = every(config)
+        together, losses, whole = joint
         one = alone[-1][0]  # the first one may have paid for what is made once in a process
         yield record(
             "seeds",
@@ -79,27 +88,35 @@ def measure_seeds(
             ratio=together / one,
             one_run_seconds=alone[-1][2],
             many_run_seconds=whole,
-            largest_difference=max(differences),
+            resting_difference=resting,
+            largest_difference=_difference(alone, joint),
             final_losses={
-                "alone": [mine[-1] for _, mine, _ in alone],
-                "joint": [joint[-1] for joint in losses],
+                "alone": [mine[0][-1] for _, mine, _ in alone],
+                "joint": [own[-1] for own in losses],
             },
             **settings(config, dataset),
         ) | {"seconds_per_epoch": together}
 
 
-def _one(
-    dataset: Dataset, config: Config, device: torch.device, warmup: int
-) -> tuple[float, list[float], float]:
+def _difference(alone: Sequence[Seen], joint: Seen) -> float:
+    """The largest between a seed's losses alone and among others, relative to them."""
+    return max(
+        abs(a - b) / max(abs(a), 1e-12)
+        for (_, (mine,), _), among in zip(alone, joint[1], strict=False)
+        for a, b in zip(mine, among, strict=True)
+    )
+
+
+def _one(dataset: Dataset, config: Config, device: torch.device, warmup: int) -> Seen:
     """Seconds an epoch, losses and seconds in all of one seed alone."""
     clock = _Clock(1, warmup)
     experiment.pretrain(dataset, config, device=device, on_epoch=partial(clock.look, 0))
-    return clock.pace(), clock.losses[0], clock.whole()
+    return clock.pace(), clock.losses, clock.whole()
 
 
 def _many(
     dataset: Dataset, config: Config, seeds: Sequence[int], device: torch.device, warmup: int
-) -> tuple[float, list[list[float]], float]:
+) -> Seen:
     """The same of several seeds together; an epoch is one of all of them."""
     clock = _Clock(len(seeds), warmup)
     experiment.pretrain_many(dataset, config, list(seeds), device=device, on_epoch=clock.look)

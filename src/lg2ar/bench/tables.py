@@ -37,7 +37,8 @@ def line(told: Record) -> str:
         parts.append(
             f"one {told['one_seconds']:.4f} s an epoch, {told['seeds']} together "
             f"{told['many_seconds']:.4f} s, ratio {told['ratio']:.2f}, losses differ by at most "
-            f"{told['largest_difference']:.1e}"
+            f"{told['resting_difference']:.1e} with weights at rest, "
+            f"{told['largest_difference']:.1e} in training"
         )
     elif told["bench"] == "probe":
         accuracy = sum(told["accuracy"]) / len(told["accuracy"])
@@ -249,10 +250,14 @@ class Bench:
                     _of(told, "many_seconds"),
                     _of(told, "ratio", "{:.2f}"),
                     _number(goals.get(name)),
+                    _of(told, "resting_difference", "{:.0e}"),
                     _of(told, "largest_difference", "{:.0e}"),
                 ]
             )
-        head = "data set | seeds | one, s an epoch | together | ratio | target | losses differ by"
+        head = (
+            "data set | seeds | one, s an epoch | together | ratio | target | losses differ by, "
+            "weights at rest | in training"
+        )
         return _table(head, rows, found.values())
 
     def profile(self, device: str) -> str:

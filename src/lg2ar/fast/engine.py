@@ -338,7 +338,8 @@ class Engine:
         if self.device.type != "cuda" or self._graphs:
             return
         modes = ["both"] if len(self.seeds) > 1 else ["base", "augmentation"]
-        for size in self.sizes:
+        # The largest first: the others then find room in its memory.
+        for size in sorted(self.sizes, key=lambda size: -size.nodes * size.graphs):
             for mode in modes if self.config.method != "infograph" else modes[:1]:
                 self._graphs[size, mode] = self._capture(size, mode)
 

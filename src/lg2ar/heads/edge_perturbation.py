@@ -45,8 +45,7 @@ class EdgePerturbation(Head):
         """Cut a view with the same nodes and other edges."""
         negatives, valid, pair = negative_edges(graph, generator)  # E-bar
         candidates = torch.cat([graph.edge_index, negatives], dim=1)  # [2, 2E]
-        exists = torch.arange(2 * graph.num_edges, device=graph.device) < graph.num_edges
-        logits = self.logits(encoding.nodes, candidates, exists)
+        logits = self._by_pair(encoding.nodes, graph.edge_index, negatives, pair)
         # One coin per pair of nodes: its edges, in both directions, share the noise.
         coins = torch.cat([pair, pair + graph.num_edges])
         drawn = relaxed_bernoulli(logits.detach(), self.temperature, generator, share=coins) > 0.5
@@ -57,8 +56,24 @@ class EdgePerturbation(Head):
         origin = torch.arange(graph.num_nodes, device=graph.device)
         return keep_edges(both.replace(edge_weight=w, origin=origin), kept)
 
+    def _by_pair(self, nodes: Tensor, edges: Tensor, negatives: Tensor, pair: Tensor) -> Tensor:
+        """Logits of the edges and of their negatives, ``[2E]``, computed once for each pair.
+
+        Both directions of an edge, and repetitions, have the same ends and so the same logit.
+        """
+        number = pair.numel()
+        if number and pair.device.type == "cpu":  # a GPU would have to be waited for
+            number = int(pair.max()) + 1
+        some = pair.new_zeros(number)  # an edge of each pair, any of them
+        some[pair] = torch.arange(pair.numel(), device=pair.device)
+        exists = torch.arange(2 * number, device=pair.device) < number
+        ends = torch.cat([edges.index_select(1, some), negatives.index_select(1, some)], dim=1)
+        logits = self.logits(nodes, ends, exists)
+        own, new = logits.view(2, number)
+        return torch.cat([own.index_select(0, pair), new.index_select(0, pair)])
+
     def logits(self, nodes: Tensor, edge_index: Tensor, exists: Tensor) -> Tensor:
-        """One logit per candidate edge, shape ``[2E]``."""
+        """One logit per candidate edge, shape ``[len(exists)]``."""
         # W [h_i + h_j || 1] = W h_i + W h_j + w 1: multiply nodes, of which there are fewer.
         weight, bias = self.mlp.first.weight, self.mlp.first.bias
         per_node = nodes @ weight[:, :-1].T

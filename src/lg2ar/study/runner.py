@@ -42,7 +42,7 @@ SEMI_LEARNING_RATE = 1e-3
 # rows in all layers; and how many of these numbers keep a device busy (docs/performance.md).
 TOGETHER = 10
 BYTES = 170
-BUSY = 3e7
+BUSY = 3.3e7
 
 
 @dataclass(eq=False)
@@ -96,8 +96,8 @@ class Runner:
     def room(self, planned: Planned, dataset: Dataset, protocols: Sequence[str]) -> int:
         """How many runs of these settings are best trained together.
 
-        One, unless the captured step does it and a run by itself leaves the device idle; and no more
-        than fit half of the memory that is free.
+        One, unless the captured step does it and a run by itself leaves the device idle; and no
+        more than fit half of the memory that is free.
         """
         config = planned.config
         frozen = protocols and "semi" not in protocols
