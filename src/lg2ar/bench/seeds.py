@@ -18,7 +18,6 @@ from lg2ar.data.sources import open_source
 from lg2ar.errors import InputError
 from lg2ar.records import EpochRecord
 
-
 # Seconds an epoch, the losses of every seed, seconds in all.
 Seen = tuple[float, list[list[float]], float]
 
@@ -63,16 +62,11 @@ def measure_seeds(
         dataset = open_source(name)
         config = configure(dataset, "lg2ar", preset, shape, changes or {})
         config = config.replace(epochs=epochs, patience=0)
-        looked_at = range(max(1, min(checked, seeds)))
-
-        def every(config: Config) -> tuple[list[Seen], Seen]:
-            alone = [_one(dataset, config.replace(seed=s), device, warmup) for s in looked_at]
-            return alone, _many(dataset, config, range(seeds), device, warmup)
-
+        train = partial(_both, dataset, device, warmup, max(1, min(checked, seeds)), seeds)
         # Weights that hardly move: the same losses but for rounding. Moving, they part in time, as
         # Adam's first steps go by the signs of gradients, the smallest included.
-        resting = _difference(*every(config.replace(epochs=warmup + 1, learning_rate=RESTING)))
-        alone, joint = every(config)
+        resting = _difference(*train(config.replace(epochs=warmup + 1, learning_rate=RESTING)))
+        alone, joint = train(config)
         together, losses, whole = joint
         one = alone[-1][0]  # the first one may have paid for what is made once in a process
         yield record(
@@ -96,6 +90,14 @@ def measure_seeds(
             },
             **settings(config, dataset),
         ) | {"seconds_per_epoch": together}
+
+
+def _both(
+    dataset: Dataset, device: torch.device, warmup: int, checked: int, seeds: int, config: Config
+) -> tuple[list[Seen], Seen]:
+    """Some seeds alone, and all together."""
+    alone = [_one(dataset, config.replace(seed=seed), device, warmup) for seed in range(checked)]
+    return alone, _many(dataset, config, range(seeds), device, warmup)
 
 
 def _difference(alone: Sequence[Seen], joint: Seen) -> float:
