@@ -66,6 +66,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "bench, gpu steps": lambda: bench().gpu_steps(),
     "bench, gpu pygcl": lambda: bench().gpu_pygcl(),
     "bench, seeds": lambda: bench().seeds(),
+    "bench, projection": lambda: bench().projection(read_records(ROOT / "results/probes.jsonl")),
     "bench, cpu steps": lambda: bench().cpu_steps(),
     "bench, cpu runs": lambda: bench().cpu_runs(),
     **{

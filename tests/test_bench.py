@@ -20,6 +20,7 @@ from lg2ar.bench import growth, measure, seeds
 from lg2ar.bench.generated import PER_GRAPH, collection, large_graph
 from lg2ar.bench.growth import draw_growth, fit, measure_graphs, measure_memory, measure_nodes
 from lg2ar.bench.measure import Plan, kernels, record, spread
+from lg2ar.bench.projection import project
 from lg2ar.bench.seeds import measure_seeds
 from lg2ar.bench.step import configure, measure_steps
 from lg2ar.bench.tables import NONE, NOT_RUN, Bench, line
@@ -562,3 +563,23 @@ def test_committed_records_have_the_promised_keys() -> None:
     for file in files:
         for text in file.read_text().splitlines():
             assert json.loads(text).keys() >= KEYS
+
+
+def test_the_study_is_projected_from_its_parts() -> None:
+    told = {
+        "seeds": 10,
+        "one_seconds": 1.0,
+        "many_seconds": 4.0,
+        "one_run_seconds": 7.0,  # 5 epochs and 2 seconds besides
+        "many_run_seconds": 26.0,  # 5 epochs and 6 seconds besides
+        "config": {"epochs": 5},
+    }
+    probes = {("mutag", True): 0.5, ("mutag", False): 0.25}
+    (part,) = project(["mutag", "dd"], {"mutag": told}, probes)
+    # 20 epochs of ten together: 6 + 80 seconds, which is less than ten times 2 + 20.
+    assert part.training == pytest.approx(3 * 86)
+    # `paper` looks at epochs 10 and 20 of 30 runs, `strict` at the last; both at 10 untrained ones.
+    assert part.evaluation == pytest.approx(0.25 * (60 + 10) + 0.5 * (30 + 10))
+    slow = {**told, "many_seconds": 40.0, "many_run_seconds": 206.0}
+    (part,) = project(["mutag"], {"mutag": slow}, probes)
+    assert part.training == pytest.approx(3 * 220)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from lg2ar.bench.projection import project
 from lg2ar.bench.targets import targets
 
 Record = Mapping[str, Any]
@@ -259,6 +260,34 @@ class Bench:
             "weights at rest | in training"
         )
         return _table(head, rows, found.values())
+
+    def projection(self, probes: Iterable[Record]) -> str:
+        """The graph-level study from measured parts.
+
+        Args:
+            probes: The records of the probe benchmark.
+        """
+        found = {name: told for (name, _), told in self.last("cuda", ["seeds"]).items()}
+        seconds = {
+            (r["data"].partition(":")[0], bool(r["scale"])): r["seconds"]
+            for r in probes
+            if not r["device"].startswith("cpu")
+        }
+        parts = project(ORDER, found, seconds)
+        rows = [
+            [part.dataset, str(part.runs), f"{part.training:.0f}", f"{part.evaluation:.0f}"]
+            for part in parts
+        ]
+        if len(parts) == len(ORDER):
+            training = sum(part.training for part in parts)
+            evaluation = sum(part.evaluation for part in parts)
+            runs = sum(part.runs for part in parts)
+            rows.append(["all", str(runs), f"{training:.0f}", f"{evaluation:.0f}"])
+            total = f"\n\nIn all {(training + evaluation) / 60:.0f} minutes; the target is 30."
+        else:
+            total = "\n\nThe other sets were not measured yet."
+        table = _table("data set | runs | training, s | evaluation, s", rows, found.values())
+        return table if table == f"*{NOT_RUN}*" else table + total
 
     def profile(self, device: str) -> str:
         """The largest kernels (or operations) of a step, data set by data set."""
