@@ -272,8 +272,10 @@ def gin_network(network: GIN, graph: GraphBatch) -> Table:
         perceptron = conv.get_submodule("mlp")
         assert isinstance(perceptron, MLP)
         h = gin_layer(layers_of(perceptron), h, graph)
+        if network.norm_first and isinstance(norm, BatchNorm):
+            h = batch_norm(norm, h)
         h = [[relu(value) for value in line] for line in h]
-        if isinstance(norm, BatchNorm):
+        if not network.norm_first and isinstance(norm, BatchNorm):
             h = batch_norm(norm, h)
         for line, output in zip(h, outputs, strict=True):
             output.extend(line)
@@ -296,7 +298,10 @@ def read_out(rows: Table, graph: GraphBatch, how: str) -> Table:
     result = []
     for nodes in members(graph):
         columns = [[rows[v][c] for v in nodes] for c in range(len(rows[0]))]
-        result.append([total(column) if how == "sum" else mean(column) for column in columns])
+        line = [mean(column) if how == "mean" else total(column) for column in columns]
+        if how == "log-sum":
+            line = [(1 + x).log() if x >= 0 else -(1 - x).log() for x in line]
+        result.append(line)
     return result
 
 

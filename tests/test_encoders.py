@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 import pytest
 import torch
 from torch import nn
 
 import reference
-from lg2ar.encoders import GCN, GIN, Encoder
+from lg2ar.encoders import GCN, GIN, Encoder, ReadOut
 from lg2ar.graph import GraphBatch
 from reference import SHAPES, assert_agree, make_graph, matrix, members, shaken
-
-ReadOut = Literal["sum", "mean"]
 
 
 def make(
@@ -29,9 +25,12 @@ def inputs(graph: GraphBatch, module: nn.Module) -> list[torch.Tensor]:
 
 @pytest.mark.parametrize("name", SHAPES)
 @pytest.mark.parametrize(("norm", "training"), [(True, True), (True, False), (False, True)])
-def test_gin_equals_its_transcription(name: str, norm: bool, training: bool) -> None:
+@pytest.mark.parametrize("norm_first", [False, True])
+def test_gin_equals_its_transcription(
+    name: str, norm: bool, training: bool, norm_first: bool
+) -> None:
     graph = make_graph(name)
-    network = shaken(GIN(3, hidden=2, layers=2, norm=norm))
+    network = shaken(GIN(3, hidden=2, layers=2, norm=norm, norm_first=norm_first))
     network(make_graph("random many", seed=5))  # gives batch norm something to remember
     network.train(training)
     slow = matrix(reference.gin_network(network, graph))
@@ -54,7 +53,7 @@ def test_gcn_equals_its_transcription(name: str, norm: bool, training: bool) -> 
 
 
 @pytest.mark.parametrize("name", ["random sparse", "single nodes", "one graph", "directed"])
-@pytest.mark.parametrize("readout", ["sum", "mean"])
+@pytest.mark.parametrize("readout", ["sum", "mean", "log-sum"])
 @pytest.mark.parametrize("projection", [True, False])
 @pytest.mark.parametrize("kind", [GIN, GCN])
 def test_encoder_pools_and_projects(

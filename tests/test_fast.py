@@ -224,6 +224,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "pairs": {"normalisation": "pairs", "discriminator": "bilinear", "policy": "deepset"},
     "nce": {"bound": "nce", "readout": "mean", "policy": "random"},
     "dv": {"bound": "dv", "normalisation": "graphs", "feature_projection": "shared"},
+    "before": {"norm_place": "before", "readout": "log-sum", "dropout": 0.2},
     "mixed": {"normalisation": "graph-pairs", "projection": False, "base_layers": 1},
 }
 
@@ -302,6 +303,8 @@ def test_step_agrees_with_the_plain_one_for_every_draw(
         ("nce", (4, 0)),
         ("nce", (0, 0)),
         ("dv", (4, 3)),
+        ("before", (1, 2)),
+        ("before", (3, 4)),
         ("mixed", (2, 1)),
     ],
 )

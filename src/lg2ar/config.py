@@ -54,9 +54,12 @@ class Config:
         base_encoder: ``gin`` or ``gcn``; the level's own by default.
         base_layers: Layers of the base encoder; 0 means ``layers``.
         readout: How the base encoder makes a graph's row of its nodes; the level's own by default.
+            ``log-sum`` is the sum with each number x replaced by sign(x) log(1 + |x|) (D15).
         projection: Whether the base encoder has projection heads; the level's own by default.
         embedding: Whether embeddings are read before the projection heads or after (D12).
         norm: Whether encoders normalise over the batch (D15).
+        norm_place: Whether a GIN layer normalises ``after`` its ReLU, as InfoGraph does, or
+            ``before`` it (D15).
         calibrate: Whether, after training, batch normalisation takes its statistics anew from the
             untouched graphs, which inference sees, instead of from views (D15).
         feature_projection: Where feature masking's linear layer stands: in the ``head``, keeping
@@ -100,10 +103,11 @@ class Config:
     layers: int = _within(3, 1, 64)
     base_encoder: str = _one_of("gin", "gin", "gcn")
     base_layers: int = _within(0, 0, 64)
-    readout: str = _one_of("sum", "sum", "mean")
+    readout: str = _one_of("sum", "sum", "mean", "log-sum")
     projection: bool = True
     embedding: str = _one_of("before", "before", "after")
     norm: bool = True
+    norm_place: str = _one_of("after", "after", "before")
     calibrate: bool = True
     feature_projection: str = _one_of("head", "head", "shared")
     edge_weighting: str = _one_of("relative", "printed", "relative", "straight-through")

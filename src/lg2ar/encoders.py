@@ -14,9 +14,9 @@ from torch import Tensor, nn
 
 from lg2ar.graph import Encoding, GraphBatch
 from lg2ar.layers import MLP, BatchNorm, WeightedGCNConv, WeightedGINConv, dropout
-from lg2ar.ops import segment_mean, segment_sum
+from lg2ar.ops import segment_mean, segment_sum, signed_log
 
-ReadOut = Literal["sum", "mean"]
+ReadOut = Literal["sum", "mean", "log-sum"]
 
 
 class GIN(nn.Module):
@@ -31,10 +31,17 @@ class GIN(nn.Module):
         layers: Number of layers.
         dropout: Share of each layer's output set to zero while training.
         norm: Whether to normalise each layer over the batch.
+        norm_first: Whether that comes before the ReLU instead.
     """
 
     def __init__(
-        self, num_features: int, hidden: int, layers: int, dropout: float = 0.0, norm: bool = True
+        self,
+        num_features: int,
+        hidden: int,
+        layers: int,
+        dropout: float = 0.0,
+        norm: bool = True,
+        norm_first: bool = False,
     ) -> None:
         super().__init__()
         widths = [num_features, *[hidden] * layers]
@@ -45,13 +52,15 @@ class GIN(nn.Module):
             BatchNorm(hidden) if norm else nn.Identity() for _ in range(layers)
         )
         self.dropout = dropout
+        self.norm_first = norm_first
         self.out_features = hidden * layers
 
     def forward(self, graph: GraphBatch) -> Tensor:
         """Encode the nodes, shape ``[N, layers * hidden]``."""
         h, outputs = graph.x, []
         for conv, norm in zip(self.convs, self.norms, strict=True):
-            h = norm(F.relu(conv(h, graph)))
+            h = conv(h, graph)
+            h = F.relu(norm(h)) if self.norm_first else norm(F.relu(h))
             h = dropout(h, self.dropout, self.training)
             outputs.append(h)
         return torch.cat(outputs, dim=-1)
@@ -102,7 +111,8 @@ class Encoder(nn.Module):
     Args:
         network: Makes node rows of a batch; tells their width as ``out_features``.
         hidden: Width of the projected encodings, ``d_h``.
-        readout: How a graph's nodes become one row: their sum or their mean.
+        readout: How a graph's nodes become one row: their sum, their mean, or their sum on a
+            logarithmic scale.
         projection: Whether node and graph rows each pass a three-layer MLP.
         features: Applied to the features of the graphs before views are cut from them, and at
             inference: the projection shared by all views (docs/paper.md, D6).
@@ -135,8 +145,11 @@ class Encoder(nn.Module):
     def encode(self, view: GraphBatch) -> Encoding:
         """Encode nodes and graphs before the projection heads."""
         nodes = self.network(view)
-        pool = segment_sum if self.readout == "sum" else segment_mean
-        return Encoding(nodes=nodes, graphs=pool(nodes, view.batch, view.num_graphs))
+        pool = segment_mean if self.readout == "mean" else segment_sum
+        graphs = pool(nodes, view.batch, view.num_graphs)
+        if self.readout == "log-sum":
+            graphs = signed_log(graphs)
+        return Encoding(nodes=nodes, graphs=graphs)
 
     def forward(self, view: GraphBatch) -> Encoding:
         """Encode nodes ``[N, d_h]`` and graphs ``[B, d_h]`` of a prepared batch or view."""

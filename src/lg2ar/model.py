@@ -14,7 +14,7 @@ from torch.utils.checkpoint import checkpoint
 
 from lg2ar.config import Config
 from lg2ar.discriminators import DISCRIMINATORS, Discriminator
-from lg2ar.encoders import GCN, GIN, Encoder
+from lg2ar.encoders import GCN, GIN, Encoder, ReadOut
 from lg2ar.graph import Encoding, GraphBatch
 from lg2ar.heads import (
     EdgePerturbation,
@@ -309,7 +309,7 @@ def initialise_parts(parts: Mapping[str, nn.Module], seed: int) -> None:
 
 def _assemble(config: Config, num_features: int) -> LG2AR:
     augmentation_encoder = Encoder(
-        GIN(num_features, config.hidden, config.layers, config.dropout, config.norm),
+        _gin(config, num_features, config.layers),
         config.hidden,
     )
     base_encoder = build_base_encoder(config, num_features)
@@ -337,15 +337,21 @@ def build_base_encoder(config: Config, num_features: int) -> Encoder:
     features, width = None, num_features
     if config.feature_projection == "shared":
         features, width = nn.Linear(num_features, config.hidden), config.hidden
-    network = {"gin": GIN, "gcn": GCN}[config.base_encoder]
     layers = config.base_layers or config.layers
     return Encoder(
-        network(width, config.hidden, layers, config.dropout, config.norm),
+        _gin(config, width, layers)
+        if config.base_encoder == "gin"
+        else GCN(width, config.hidden, layers, config.dropout, config.norm),
         config.hidden,
-        readout=cast(Literal["sum", "mean"], config.readout),
+        readout=cast(ReadOut, config.readout),
         projection=config.projection,
         features=features,
     )
+
+
+def _gin(config: Config, width: int, layers: int) -> GIN:
+    first = config.norm_place == "before"
+    return GIN(width, config.hidden, layers, config.dropout, config.norm, norm_first=first)
 
 
 def build_head(name: str, config: Config, num_features: int) -> Head:

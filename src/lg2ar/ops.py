@@ -26,6 +26,11 @@ def segment_mean(values: Tensor, segment: Tensor, num_segments: int) -> Tensor:
     return total / count.view(-1, *[1] * (values.dim() - 1))
 
 
+def signed_log(x: Tensor) -> Tensor:
+    r"""A logarithmic scale in both directions, :math:`\mathrm{sign}(x) \log(1 + |x|)`."""
+    return x.sign() * x.abs().log1p()
+
+
 def segment_log_softmax(logits: Tensor, segment: Tensor, num_segments: int) -> Tensor:
     """Logarithm of the softmax of ``logits`` [N] within each segment."""
     highest = logits.new_zeros(num_segments).scatter_reduce(

@@ -113,6 +113,7 @@ class Shape:
     Attributes:
         layers: Number of layers.
         norm: Whether each is normalised.
+        norm_first: Whether that comes before the ReLU.
         dropout: Share of its output that is dropped.
         site: Where its noise begins.
         mean: Whether the read-out is a mean.
@@ -120,6 +121,7 @@ class Shape:
 
     layers: int
     norm: bool
+    norm_first: bool
     dropout: float
     site: int
     mean: bool = False
@@ -158,7 +160,11 @@ class _GIN(torch.autograd.Function):
             total = aggregate(h, structure, cut, views).view(runs, views * nodes, -1)
             inner = linear_forward(total, w1, b1, True)
             z = multiply(inner, w2.transpose(1, 2))
-            statistics = _normalise(z, b2, cut.mask, running[layer]) if shape.norm else (z, z, z)
+            statistics = (
+                _normalise(z, b2, cut.mask, running[layer], shape.norm_first)
+                if shape.norm
+                else (z, z, z)
+            )
             gamma, beta = affine or (b2, b2)
             h = outputs[..., layer * hidden : (layer + 1) * hidden]
             block = block_of(hidden)
@@ -180,6 +186,7 @@ class _GIN(torch.autograd.Function):
                 shape.dropout,
                 V=views,
                 NORM=shape.norm,
+                FIRST=shape.norm and shape.norm_first,
                 DROP=shape.dropout > 0,
                 BR=32,
                 BD=block,
@@ -227,7 +234,7 @@ class _GIN(torch.autograd.Function):
                 z,
                 b2,
                 (number, centre, rstd),
-                affine[0] if affine else b2,
+                (affine[0], affine[1]) if affine else (b2, b2),
                 None if from_nodes is None else from_nodes[..., columns],
                 None if from_graphs is None else from_graphs[..., columns],
                 from_next,
@@ -282,7 +289,7 @@ class _GIN(torch.autograd.Function):
 
 
 def _normalise(
-    z: Tensor, bias: Tensor, mask: Tensor, running: tuple[Tensor, Tensor]
+    z: Tensor, bias: Tensor, mask: Tensor, running: tuple[Tensor, Tensor], norm_first: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Number, mean and reciprocal deviation of each view's rows, ``[S * V, d]``."""
     runs, views, nodes = mask.shape
@@ -302,6 +309,7 @@ def _normalise(
         chunks,
         bias.stride(0),
         V=views,
+        FIRST=norm_first,
         BR=32,
         BD=block,
     )
@@ -330,7 +338,7 @@ def _layer_backward(
     z: Tensor,
     bias: Tensor,
     statistics: tuple[Tensor, Tensor, Tensor],
-    gamma: Tensor,
+    affine: tuple[Tensor, Tensor],
     from_nodes: Tensor | None,
     from_graphs: Tensor | None,
     from_next: Tensor | None,
@@ -356,6 +364,7 @@ def _layer_backward(
     )
     flags = {
         "V": views,
+        "FIRST": shape.norm and shape.norm_first,
         "DROP": shape.dropout > 0,
         "HAS_NODES": from_nodes is not None,
         "HAS_GRAPHS": from_graphs is not None,
@@ -378,7 +387,7 @@ def _layer_backward(
         parts = [z.new_empty(runs * views, chunks, width) for _ in range(2)]
         totals = z.new_empty(2, runs, views, width)
         dense.layer_sums[grid](
-            z, bias, cut.mask, centre, rstd, keys, *sources, *parts, *sizes, **flags
+            z, bias, cut.mask, centre, rstd, *affine, keys, *sources, *parts, *sizes, **flags
         )
     dz = torch.empty_like(z)
     part = z.new_empty(runs * views, chunks, width)
@@ -389,7 +398,7 @@ def _layer_backward(
         number,
         centre,
         rstd,
-        gamma,
+        *affine,
         keys,
         *sources,
         *parts,

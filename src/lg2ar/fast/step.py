@@ -32,6 +32,7 @@ from lg2ar.fast.recurrence import gru
 from lg2ar.fast.streams import stream_beside
 from lg2ar.fast.structure import Cut, NewPairs, Structure
 from lg2ar.mutual_information import BOUNDS
+from lg2ar.ops import signed_log
 
 Weights = dict[str, Tensor]  # by the model's own names, with a leading dimension of runs
 Running = dict[str, Tensor]
@@ -227,7 +228,8 @@ class Step:
         layers = (config.base_layers or config.layers) if base else config.layers
         site = cutting.SITE_DROPOUT + (2 * config.layers if base else 0)
         mean = base and config.readout == "mean"
-        shape = Shape(layers, config.norm, config.dropout, site, mean)
+        first = config.norm_place == "before"
+        shape = Shape(layers, config.norm, first, config.dropout, site, mean)
         flat, statistics = [], []
         for layer in range(layers):
             conv, norm = f"{name}.network.convs.{layer}", f"{name}.network.norms.{layer}"
@@ -236,6 +238,8 @@ class Step:
                 flat += [weights[f"{norm}.weight"], weights[f"{norm}.bias"]]
                 statistics.append((running[f"{norm}.running_mean"], running[f"{norm}.running_var"]))
         nodes, graphs = gin(x, structure, cut, keys, shape, statistics, flat)
+        if base and config.readout == "log-sum":
+            graphs = signed_log(graphs)
         if base and not config.projection:
             return nodes, graphs
         graphs = self._project(f"{name}.graph_projection", weights, graphs)

@@ -58,10 +58,14 @@ def moments(
     C,
     bias_stride,
     V: tl.constexpr,
+    FIRST: tl.constexpr,
     BR: tl.constexpr,
     BD: tl.constexpr,
 ):
-    """Count, mean and spread of ``relu(z + b)`` over the kept rows of each chunk of a view."""
+    """Count, mean and spread of what is normalised over the kept rows of each chunk of a view.
+
+    That is ``relu(z + b)``, or with ``FIRST`` ``z + b``.
+    """
     sv = tl.program_id(0).to(tl.int64)
     c = tl.program_id(1)
     d = tl.program_id(2) * BD + tl.arange(0, BD)
@@ -75,7 +79,9 @@ def moments(
         kept = tl.load(mask + sv * N + r, mask=r < N, other=0) != 0
         use = kept[:, None] & (d < D)[None, :]
         place = sv * N * D + r.to(tl.int64)[:, None] * D + d[None, :]
-        h = tl.maximum(tl.load(z + place, mask=use, other=0.0) + b[None, :], 0.0)
+        h = tl.load(z + place, mask=use, other=0.0) + b[None, :]
+        if FIRST == 0:
+            h = tl.maximum(h, 0.0)
         here = tl.sum(kept.to(tl.float32), 0)
         mean_here = tl.sum(tl.where(use, h, 0.0), 0) / tl.maximum(here, 1.0)
         off = tl.where(use, h - mean_here[None, :], 0.0)
@@ -162,11 +168,12 @@ def layer_output(
     dropout,
     V: tl.constexpr,
     NORM: tl.constexpr,
+    FIRST: tl.constexpr,
     DROP: tl.constexpr,
     BR: tl.constexpr,
     BD: tl.constexpr,
 ):
-    """``dropout(norm(relu(z + b)))``; zero at nodes that the view does not have."""
+    """``dropout(norm(relu(z + b)))``, or the norm first; zero at nodes the view does not have."""
     sv = tl.program_id(0).to(tl.int64)
     s = sv // V
     r = tl.program_id(1) * BR + tl.arange(0, BR)
@@ -176,13 +183,17 @@ def layer_output(
     use = kept[:, None] & col[None, :]
     b = tl.load(bias + s * bias_stride + d, mask=col, other=0.0)
     place = sv * N * D + r.to(tl.int64)[:, None] * D + d[None, :]
-    y = tl.maximum(tl.load(z + place, mask=use, other=0.0) + b[None, :], 0.0)
+    y = tl.load(z + place, mask=use, other=0.0) + b[None, :]
+    if FIRST == 0:
+        y = tl.maximum(y, 0.0)
     if NORM:
         mean = tl.load(centre + sv * D + d, mask=col, other=0.0)
         scale = tl.load(rstd + sv * D + d, mask=col, other=0.0)
         scale *= tl.load(gamma + s * bias_stride + d, mask=col, other=0.0)
         shift = tl.load(beta + s * bias_stride + d, mask=col, other=0.0)
         y = (y - mean[None, :]) * scale[None, :] + shift[None, :]
+    if FIRST:
+        y = tl.maximum(y, 0.0)
     if DROP:
         lives = _kept_by_dropout(keys, s, site + sv % V, r, d, D, dropout)
         y = tl.where(lives, y / (1 - dropout), 0.0)
@@ -232,6 +243,8 @@ def layer_sums(
     mask,
     centre,
     rstd,
+    gamma,
+    beta,
     keys,
     from_nodes,
     from_graphs,
@@ -248,6 +261,7 @@ def layer_sums(
     site,
     dropout,
     V: tl.constexpr,
+    FIRST: tl.constexpr,
     DROP: tl.constexpr,
     HAS_NODES: tl.constexpr,
     HAS_GRAPHS: tl.constexpr,
@@ -293,9 +307,16 @@ def layer_sums(
             lives = _kept_by_dropout(keys, s, site + sv % V, r, d, D, dropout)
             g = tl.where(lives, g / (1 - dropout), 0.0)
         place = sv * N * D + r.to(tl.int64)[:, None] * D + d[None, :]
-        y = tl.maximum(tl.load(z + place, mask=use, other=0.0) + b[None, :], 0.0)
+        y = tl.load(z + place, mask=use, other=0.0) + b[None, :]
+        if FIRST == 0:
+            y = tl.maximum(y, 0.0)
+        x = (y - mean[None, :]) * scale[None, :]
+        if FIRST:
+            weight = tl.load(gamma + s * bias_stride + d, mask=col, other=0.0)
+            shift = tl.load(beta + s * bias_stride + d, mask=col, other=0.0)
+            g = tl.where(x * weight[None, :] + shift[None, :] > 0, g, 0.0)
         total += tl.sum(g, 0)
-        product += tl.sum(tl.where(use, g * (y - mean[None, :]) * scale[None, :], 0.0), 0)
+        product += tl.sum(tl.where(use, g * x, 0.0), 0)
     tl.store(sum_g + (sv * C + c) * D + d, total, mask=col)
     tl.store(sum_gx + (sv * C + c) * D + d, product, mask=col)
 
@@ -309,6 +330,7 @@ def layer_gradient(
     centre,
     rstd,
     gamma,
+    beta,
     keys,
     from_nodes,
     from_graphs,
@@ -329,6 +351,7 @@ def layer_gradient(
     dropout,
     V: tl.constexpr,
     NORM: tl.constexpr,
+    FIRST: tl.constexpr,
     DROP: tl.constexpr,
     HAS_NODES: tl.constexpr,
     HAS_GRAPHS: tl.constexpr,
@@ -392,9 +415,18 @@ def layer_gradient(
         place = sv * N * D + r.to(tl.int64)[:, None] * D + d[None, :]
         before = tl.load(z + place, mask=use, other=0.0) + b[None, :]
         if NORM:
-            x = (tl.maximum(before, 0.0) - mean[None, :]) * scale[None, :]
+            y = before
+            if FIRST == 0:
+                y = tl.maximum(y, 0.0)
+            x = (y - mean[None, :]) * scale[None, :]
+            if FIRST:
+                own = tl.load(gamma + s * bias_stride + d, mask=col, other=0.0)
+                shift = tl.load(beta + s * bias_stride + d, mask=col, other=0.0)
+                g = tl.where(x * own[None, :] + shift[None, :] > 0, g, 0.0)
             g = weight[None, :] * (g - g_mean[None, :] - x * gx_mean[None, :])
-        g = tl.where(use & (before > 0), g, 0.0)
+        g = tl.where(use, g, 0.0)
+        if FIRST == 0:
+            g = tl.where(before > 0, g, 0.0)
         tl.store(dz + place, g, mask=(r < N)[:, None] & col[None, :])
         total += tl.sum(g, 0)
     tl.store(part + (sv * C + c) * D + d, total, mask=col)
