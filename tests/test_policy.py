@@ -8,10 +8,11 @@ from collections import Counter
 
 import pytest
 import torch
-from torch import Generator, Tensor
+from torch import Generator, Tensor, nn
 
 import reference
 from lg2ar.policy import POLICIES, DeepSetPolicy, GRUPolicy, Policy, RandomPolicy
+from lg2ar.recurrence import last_state
 from reference import assert_agree, table, vector
 
 HIDDEN = 5
@@ -182,3 +183,18 @@ def test_equal_norms_do_not_let_the_order_through() -> None:
     graphs = torch.tensor([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]], dtype=torch.float64)
     for order in ([1, 0, 2], [2, 1, 0], [0, 2, 1]):
         assert torch.equal(policy.logits(graphs), policy.logits(graphs[order]))
+
+
+@pytest.mark.parametrize("steps", [1, 2, 9])
+def test_the_last_state_is_that_of_pytorchs_gru(steps: int) -> None:
+    gru = nn.GRU(4, 5).double()
+    x = torch.randn(steps, 4, dtype=torch.float64, requires_grad=True)
+    weights = [gru.weight_ih_l0, gru.weight_hh_l0, gru.bias_ih_l0, gru.bias_hh_l0]
+    target = torch.randn(5, dtype=torch.float64)
+    found = last_state(x, *weights)
+    expected = gru(x.unsqueeze(1))[1].flatten()
+    torch.testing.assert_close(found, expected)
+    ours = torch.autograd.grad(found @ target, [x, *weights])
+    theirs = torch.autograd.grad(expected @ target, [x, *weights])
+    for a, b in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(a, b)

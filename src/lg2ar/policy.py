@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from lg2ar.layers import MLP
+from lg2ar.recurrence import last_state
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,9 +93,18 @@ class GRUPolicy(Policy):
         # Where norms are equal a fixed direction decides, never the place in the batch.
         order = (h @ torch.arange(h.size(1), device=h.device, dtype=h.dtype).cos()).argsort()
         order = order[h[order].norm(dim=-1).argsort(stable=True)]
-        _, last = self.gru(graphs[order].unsqueeze(1))  # [1, 1, d_h]
-        score: Tensor = self.output(last.flatten())
+        score: Tensor = self.output(self._last(graphs[order]))
         return score
+
+    def _last(self, ordered: Tensor) -> Tensor:
+        """The GRU's last state, ``[d_h]``."""
+        if ordered.device.type == "cpu":
+            gru = self.gru
+            weights = gru.weight_ih_l0, gru.weight_hh_l0, gru.bias_ih_l0, gru.bias_hh_l0
+            return last_state(ordered, *weights)
+        _, last = self.gru(ordered.unsqueeze(1))  # [1, 1, d_h]
+        state: Tensor = last.flatten()
+        return state
 
 
 class DeepSetPolicy(Policy):
