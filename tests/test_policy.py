@@ -189,7 +189,7 @@ def test_equal_norms_do_not_let_the_order_through() -> None:
 def test_the_last_state_is_that_of_pytorchs_gru(steps: int) -> None:
     gru = nn.GRU(4, 5).double()
     x = torch.randn(steps, 4, dtype=torch.float64, requires_grad=True)
-    weights = [gru.weight_ih_l0, gru.weight_hh_l0, gru.bias_ih_l0, gru.bias_hh_l0]
+    weights = list(gru.parameters())
     target = torch.randn(5, dtype=torch.float64)
     found = last_state(x, *weights)
     expected = gru(x.unsqueeze(1))[1].flatten()

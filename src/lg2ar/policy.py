@@ -99,9 +99,8 @@ class GRUPolicy(Policy):
     def _last(self, ordered: Tensor) -> Tensor:
         """The GRU's last state, ``[d_h]``."""
         if ordered.device.type == "cpu":
-            gru = self.gru
-            weights = gru.weight_ih_l0, gru.weight_hh_l0, gru.bias_ih_l0, gru.bias_hh_l0
-            return last_state(ordered, *weights)
+            names = ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0")
+            return last_state(ordered, *(self.gru.get_parameter(name) for name in names))
         _, last = self.gru(ordered.unsqueeze(1))  # [1, 1, d_h]
         state: Tensor = last.flatten()
         return state
