@@ -54,7 +54,7 @@ class _NodeScores(torch.autograd.Function):
         heads, width = last.shape[1:]
         last = last.contiguous()
         logits = z.new_empty(runs, heads, nodes)
-        scoring.node_scores[(runs * heads, -(-nodes // 32))](
+        scoring.node_scores[(-(-nodes // 32), runs * heads)](
             z,
             graphs,
             structure.home,
@@ -66,7 +66,6 @@ class _NodeScores(torch.autograd.Function):
             width,
             z.stride(1),
             graphs.stride(1),
-            0,
             K=heads,
             BR=32,
             BD=block_of(width),
@@ -155,7 +154,7 @@ class _PairLogits(torch.autograd.Function):
             (new_logits, (new.u, new.v), wanted, False),
         ):
             per_run = 1 if exists else views
-            cutting.pair_logits[(runs * per_run, -(-pairs // 32))](
+            cutting.pair_logits[(-(-pairs // 32), runs * per_run)](
                 z,
                 extra,
                 bias,
@@ -243,7 +242,6 @@ class _PairLogits(torch.autograd.Function):
             pairs,
             width,
             z.stride(1),
-            width,
             *strides[1:],
             V=views,
             BE=16,
@@ -297,12 +295,10 @@ class Weighting:
     Attributes:
         relative: Whether node probabilities are taken relative to a graph's size.
         one: Whether the weights' values are one.
-        hops: Radius of the sub-graphs.
     """
 
     relative: bool
     one: bool
-    hops: int
 
 
 class _PairWeights(torch.autograd.Function):
@@ -319,12 +315,13 @@ class _PairWeights(torch.autograd.Function):
         level: Tensor,
         places: tuple[int | None, int | None],
         weighting: Weighting,
+        hops: int,
     ) -> tuple[Tensor, Tensor]:
         runs, views = kind.shape
         weight = level.new_empty(runs, views, structure.P, dtype=torch.float32)
         new_weight = torch.empty_like(weight)
         p_drop, p_sub = ((p if place is None else p[:, place].contiguous()) for place in places)
-        cutting.pair_weights[(runs * views, -(-structure.P // 128))](
+        cutting.pair_weights[(-(-structure.P // 128), runs * views)](
             kind,
             keys,
             level,
@@ -342,7 +339,7 @@ class _PairWeights(torch.autograd.Function):
             structure.N,
             structure.P,
             structure.B,
-            weighting.hops,
+            hops,
             V=views,
             RELATIVE=weighting.relative,
             ONE=weighting.one,
@@ -364,7 +361,7 @@ class _PairWeights(torch.autograd.Function):
         d_logits = d_new = d_p = None
         if ctx.new is not None:
             d_logits, d_new = torch.empty_like(logits), torch.empty_like(new_logits)
-            cutting.pair_weights_to_logits[(runs, -(-structure.P // 128))](
+            cutting.pair_weights_to_logits[(-(-structure.P // 128), runs)](
                 kind,
                 weight,
                 new_weight,
@@ -407,7 +404,7 @@ class _PairWeights(torch.autograd.Function):
                 parts.append(out)
             order = [place for place in ctx.places if place is not None]
             d_p = torch.stack([parts[order.index(k)] for k in range(ctx.shape[1])], dim=1)
-        return d_p, d_logits, d_new, *[None] * 7
+        return d_p, d_logits, d_new, *[None] * 8
 
 
 def pair_weights(
@@ -421,6 +418,7 @@ def pair_weights(
     level: Tensor,
     places: tuple[int | None, int | None],
     weighting: Weighting,
+    hops: int,
 ) -> tuple[Tensor, Tensor]:
     """Weights of the pairs and new pairs of every view, ``[S, V, P]`` each.
 
@@ -435,9 +433,10 @@ def pair_weights(
         level: Hops from what a view keeps, ``[S, V, N]``.
         places: Of node dropping and of sub-graph inducing in ``p``.
         weighting: How probabilities become weights.
+        hops: Radius of the sub-graphs.
     """
     weight, new_weight = _PairWeights.apply(  # type: ignore[no-untyped-call]
-        p, logits, new_logits, structure, new, kind, keys, level, places, weighting
+        p, logits, new_logits, structure, new, kind, keys, level, places, weighting, hops
     )
     return weight, new_weight
 
@@ -457,7 +456,7 @@ class _Mask(torch.autograd.Function):
         views = kind.size(1)
         out = x.new_empty(runs, views, nodes, width)
         block = block_of(width)
-        cutting.mask_features[(runs * views, -(-nodes // 32), -(-width // block))](
+        cutting.mask_features[(-(-nodes // 32), runs * views, -(-width // block))](
             x,
             projected,
             logits,
@@ -466,7 +465,6 @@ class _Mask(torch.autograd.Function):
             out,
             nodes,
             width,
-            temperature,
             V=views,
             BR=32,
             BD=block,
@@ -482,7 +480,7 @@ class _Mask(torch.autograd.Function):
         runs, nodes, width = projected.shape
         grads = [torch.empty_like(projected) for _ in range(3)]
         block = block_of(width)
-        cutting.mask_features_backward[(runs, -(-nodes // 32), -(-width // block))](
+        cutting.mask_features_backward[(-(-nodes // 32), runs, -(-width // block))](
             projected,
             logits,
             kind,

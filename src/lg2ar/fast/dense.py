@@ -75,7 +75,7 @@ def linear_forward(x: Tensor, weight: Tensor, bias: Tensor, relu: bool) -> Tenso
     y = multiply(x, weight.transpose(1, 2))
     runs, rows, width = y.shape
     block = block_of(width)
-    dense.bias_relu[(runs, -(-rows // 32), -(-width // block))](
+    dense.bias_relu[(-(-rows // 32), runs, -(-width // block))](
         y, bias, rows, width, bias.stride(0), RELU=relu, BR=32, BD=block
     )
     return y

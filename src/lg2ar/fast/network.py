@@ -55,7 +55,7 @@ def aggregate(x: Tensor, structure: Structure, cut: Cut, views: int) -> Tensor:
     if structure.hubs:
         rows, narrow = 32, block_of(width, 32)
         aggregation.aggregate_hubs[
-            (structure.S * views, -(-structure.N // rows), -(-width // narrow))
+            (-(-structure.N // rows), structure.S * views, -(-width // narrow))
         ](
             x,
             out,
@@ -87,7 +87,7 @@ def _add_pair_products(
 ) -> None:
     runs, views, nodes, width = x.shape
     pairs = out.size(-1)
-    aggregation.pair_products[(runs * views, -(-pairs // 16))](
+    aggregation.pair_products[(-(-pairs // 16), runs * views)](
         x,
         g,
         *ends,
@@ -168,7 +168,7 @@ class _GIN(torch.autograd.Function):
             gamma, beta = affine or (b2, b2)
             h = outputs[..., layer * hidden : (layer + 1) * hidden]
             block = block_of(hidden)
-            dense.layer_output[(runs * views, -(-nodes // 32), -(-hidden // block))](
+            dense.layer_output[(-(-nodes // 32), runs * views, -(-hidden // block))](
                 z,
                 b2,
                 cut.mask,

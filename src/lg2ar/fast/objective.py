@@ -32,7 +32,7 @@ class _Counting:
         both, rows, graphs = scores.shape
         blocks = -(-rows // 16)
         part = scores.new_empty(both // views, views * blocks)
-        scoring.jensen_shannon[(both, blocks)](
+        scoring.jensen_shannon[(blocks, both)](
             scores,
             self.home,
             self.weight,

@@ -133,7 +133,7 @@ class Step:
         x = self._prepared(weights, x).unsqueeze(1)
         nodes, graphs = self._encode("base_encoder", weights, running, x, structure, cut, keys)
         assert nodes is not None
-        bound = self._agreement(weights, nodes, graphs, graphs, structure, cut)
+        bound = self._agreement(weights, nodes, graphs, structure, cut)
         runs, place = structure.S, self.heads.index("identity")
         certain = x.new_zeros(runs, len(self.heads))
         certain[:, place] = 1
@@ -181,7 +181,7 @@ class Step:
         if not local:
             rows = self._prepare_rows(view_graphs) * scale
         assert rows is not None
-        bound = self._agreement(weights, rows, view_graphs, others.flip(1), structure, cut, True)
+        bound = self._agreement(weights, rows, others.flip(1), structure, cut, True)
         return StepResult(
             loss=-bound,
             probabilities=p.detach(),
@@ -263,7 +263,10 @@ class Step:
         cutting.uniforms[(p.size(0),)](keys, u, cutting.SITE_POLICY, COUNT=2, BLOCK=2)
         i = _pick(source, u[:, 0])
         if not self.config.replacement and len(self.heads) > 1:
-            source = source.scatter(1, i.unsqueeze(1), 0.0)
+            others = torch.ones_like(source).scatter(1, i.unsqueeze(1), 0.0)
+            source = source * others
+            # Where no other has a chance left, all others have the same.
+            source = torch.where(source.sum(1, keepdim=True) > 0, source, others)
         return p, torch.stack([i, _pick(source, u[:, 1])], dim=1)
 
     def _logits(self, weights: Weights, graphs: Tensor) -> Tensor:
@@ -327,13 +330,13 @@ class Step:
         weighting = Weighting(
             relative=self.config.edge_weighting != "printed",
             one=self.config.edge_weighting == "straight-through",
-            hops=self.config.hops,
         )
+        hops = self.config.hops
         weight, new_weight = pair_weights(
-            p, own_logits, new_logits, structure, new, kind, keys, level, places, weighting
+            p, own_logits, new_logits, structure, new, kind, keys, level, places, weighting, hops
         )
         sub_graph = (kind == cutting.SUB_GRAPH).to(level.dtype).unsqueeze(-1)
-        mask = (level <= self.config.hops * sub_graph).to(torch.int8)
+        mask = (level <= hops * sub_graph).to(torch.int8)
         if new is not None:
             _sort(new, new_weight, structure)
         learned = (kind != cutting.IDENTITY) & (kind != cutting.FEATURE_MASKING)
@@ -386,7 +389,7 @@ class Step:
         noisy = logits.new_empty(runs, views, nodes)
         level = torch.empty(runs, views, nodes, device=logits.device, dtype=torch.int32)
         if self.scored:
-            cutting.node_keys[(runs * views, -(-nodes // 128))](
+            cutting.node_keys[(-(-nodes // 128), runs * views)](
                 logits.detach(),
                 kind,
                 keys,
@@ -398,7 +401,7 @@ class Step:
                 SUB_AT=places[1] or 0,
                 BR=128,
             )
-        cutting.keep_nodes[(runs * views, -(-nodes // 32))](
+        cutting.keep_nodes[(-(-nodes // 32), runs * views)](
             noisy,
             kind,
             structure.ptr,
@@ -436,7 +439,7 @@ class Step:
         shape = (structure.S, self.views, structure.P)
         u, v = (torch.empty(shape, device=kind.device, dtype=torch.int32) for _ in range(2))
         valid = torch.empty(shape, device=kind.device, dtype=torch.int8)
-        cutting.negative_pairs[(structure.S * self.views, -(-structure.P // 128))](
+        cutting.negative_pairs[(-(-structure.P // 128), structure.S * self.views)](
             kind,
             keys,
             structure.ptr,
@@ -487,7 +490,6 @@ class Step:
         self,
         weights: Weights,
         rows: Tensor,
-        graphs: Tensor,
         others: Tensor,
         structure: Structure,
         cut: Cut,

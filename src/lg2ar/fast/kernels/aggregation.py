@@ -120,9 +120,9 @@ def aggregate_hubs(
     BD: tl.constexpr,
 ):
     """Add what the nodes of more than ``HUB`` neighbours hear, in narrow blocks of columns."""
-    sv = tl.program_id(0).to(tl.int64)
+    sv = tl.program_id(1).to(tl.int64)
     s = sv // V
-    first = tl.program_id(1) * BR
+    first = tl.program_id(0) * BR
     d = tl.program_id(2) * BD + tl.arange(0, BD)
     inside = d < D
     row += s * (N + 1)
@@ -179,8 +179,8 @@ def pair_products(
     Ends of pairs are the run's (``SHARED``) or the view's own. A view that wants no gradient
     costs nothing and gets zeros.
     """
-    sv = tl.program_id(0).to(tl.int64)
-    p = tl.program_id(1) * BP + tl.arange(0, BP)
+    sv = tl.program_id(1).to(tl.int64)
+    p = tl.program_id(0) * BP + tl.arange(0, BP)
     there = p < P
     total = tl.zeros((BP,), tl.float32)
     if tl.load(wanted + sv) != 0:

@@ -19,7 +19,7 @@ EDGE_PERTURBATION = 2
 SUB_GRAPH = 3
 FEATURE_MASKING = 4
 
-# Sites of noise, each for up to two views; dropout's come behind them.
+# Sites of noise, each for up to two views; a coin takes two, two apart. Dropout's come behind them.
 SITE_POLICY = 0
 SITE_NODES = 2
 SITE_NEGATIVE = 4
@@ -28,6 +28,18 @@ SITE_COIN = 8
 SITE_NEW_COIN = 12
 SITE_FEATURES = 16
 SITE_DROPOUT = 32
+
+# The same, as kernels read them.
+_DROPPING = tl.constexpr(NODE_DROPPING)
+_PERTURBATION = tl.constexpr(EDGE_PERTURBATION)
+_SUB_GRAPH = tl.constexpr(SUB_GRAPH)
+_MASKING = tl.constexpr(FEATURE_MASKING)
+_NODES = tl.constexpr(SITE_NODES)
+_NEGATIVE = tl.constexpr(SITE_NEGATIVE)
+_SHIFT = tl.constexpr(SITE_SHIFT)
+_COIN = tl.constexpr(SITE_COIN)
+_NEW_COIN = tl.constexpr(SITE_NEW_COIN)
+_FEATURES = tl.constexpr(SITE_FEATURES)
 
 
 @triton.jit
@@ -64,14 +76,14 @@ def node_keys(
     BR: tl.constexpr,
 ):
     """Logits plus Gumbel noise, of the head that makes the view."""
-    sv = tl.program_id(0).to(tl.int64)
+    sv = tl.program_id(1).to(tl.int64)
     s = sv // V
-    r = tl.program_id(1) * BR + tl.arange(0, BR)
+    r = tl.program_id(0) * BR + tl.arange(0, BR)
     what = tl.load(kind + sv)
-    if (what == 1) | (what == 3):
-        at = tl.where(what == 1, DROP_AT, SUB_AT)
+    if (what == _DROPPING) | (what == _SUB_GRAPH):
+        at = tl.where(what == _DROPPING, DROP_AT, SUB_AT)
         logit = tl.load(logits + (s * K + at) * N + r, mask=r < N, other=0.0)
-        noise = gumbel(tl.rand(tl.load(keys + s) + 2 + sv % V, r))
+        noise = gumbel(tl.rand(tl.load(keys + s) + _NODES + sv % V, r))
         tl.store(out + sv * N + r, logit + noise, mask=r < N)
 
 
@@ -95,15 +107,15 @@ def keep_nodes(
 
     A node's rank is how many of its graph's nodes come before it, counted.
     """
-    sv = tl.program_id(0).to(tl.int64)
+    sv = tl.program_id(1).to(tl.int64)
     s = sv // V
-    first = tl.program_id(1) * BR
+    first = tl.program_id(0) * BR
     r = first + tl.arange(0, BR)
     what = tl.load(kind + sv)
     number = tl.load(ptr + s * (B + 1) + B)
     real = r < number
     kept = real
-    if ((what == 1) | (what == 3)) & (first < number):
+    if ((what == _DROPPING) | (what == _SUB_GRAPH)) & (first < number):
         last = tl.minimum(first + BR, number) - 1
         home += s * N
         b = tl.load(home + r, mask=real, other=B)
@@ -122,7 +134,7 @@ def keep_nodes(
             ahead = ahead & (other_home[None, :] == b[:, None])
             rank += tl.sum(ahead.to(tl.int32), 1)
         graph = tl.load(order + s * B + b, mask=real, other=0)
-        limit = tl.where(what == 1, tl.load(wanted + graph, mask=real, other=0), 1)
+        limit = tl.where(what == _DROPPING, tl.load(wanted + graph, mask=real, other=0), 1)
         kept = real & (rank < limit)
     tl.store(level + sv * N + r, tl.where(kept, 0, FAR), mask=r < N)
 
@@ -134,7 +146,7 @@ def next_hop(level, kind, ptr, row, col, hop, N, B, E, FAR, V: tl.constexpr, BE:
     sv = (place // N).to(tl.int64)
     r = place % N
     s = sv // V
-    if tl.load(kind + sv) == 3:
+    if tl.load(kind + sv) == _SUB_GRAPH:
         if r < tl.load(ptr + s * (B + 1) + B):
             level += sv * N
             if tl.load(level + r) == FAR:
@@ -174,14 +186,14 @@ def negative_pairs(
     BP: tl.constexpr,
 ):
     """Draw an unjoined pair of the same graph for every joined one: exact, without rejection."""
-    sv = tl.program_id(0).to(tl.int64)
+    sv = tl.program_id(1).to(tl.int64)
     s = sv // V
-    p = tl.program_id(1) * BP + tl.arange(0, BP)
+    p = tl.program_id(0) * BP + tl.arange(0, BP)
     there = p < P
     good = tl.zeros((BP,), tl.int1)
     a = tl.zeros((BP,), tl.int64)
     c = tl.zeros((BP,), tl.int64)
-    if tl.load(kind + sv) == 2:
+    if tl.load(kind + sv) == _PERTURBATION:
         b = tl.load(graph_of_pair + s * P + p, mask=there, other=B)
         real = b < B
         node = tl.load(ptr + s * (B + 1) + b, mask=real, other=0)
@@ -198,8 +210,8 @@ def negative_pairs(
         low = _share(rank, many, ranges)
         width = _share(rank + 1, many, ranges) - low
         key = tl.load(keys + s)
-        draw = tl.rand(key + 4 + sv % V, p).to(tl.float64)
-        shift = tl.rand(key + 6 + sv % V, b).to(tl.float64)
+        draw = tl.rand(key + _NEGATIVE + sv % V, p).to(tl.float64)
+        shift = tl.rand(key + _SHIFT + sv % V, b).to(tl.float64)
         missing = low + (draw * width.to(tl.float64)).to(tl.int64)
         missing = (missing + (shift * free.to(tl.float64)).to(tl.int64)) % many
         # How many joined pairs come before the k-th unjoined one: those with gap <= k.
@@ -247,9 +259,9 @@ def pair_logits(
     BD: tl.constexpr,
 ):
     """``w . relu(z_u + z_v + e 1[exists] + b) + c`` of every pair: edge perturbation's MLP."""
-    sv = tl.program_id(0).to(tl.int64)
+    sv = tl.program_id(1).to(tl.int64)
     s = sv // V
-    p = tl.program_id(1) * BP + tl.arange(0, BP)
+    p = tl.program_id(0) * BP + tl.arange(0, BP)
     there = p < P
     if tl.load(wanted + sv) != 0:
         if EXISTS == 0:
@@ -369,7 +381,6 @@ def pair_logits_to_nodes(
     P,
     D,
     z_stride,
-    out_stride,
     extra_stride,
     weight_stride,
     V: tl.constexpr,
@@ -427,7 +438,7 @@ def pair_logits_to_nodes(
                 z_stride,
                 BE,
             )
-    tl.store(out + (s * N + r) * out_stride + d, total, mask=inside)
+    tl.store(out + (s * N + r) * D + d, total, mask=inside)
 
 
 @kernel
@@ -457,37 +468,37 @@ def pair_weights(
     BP: tl.constexpr,
 ):
     """Weight of every pair of a view, zero where it is cut, and of every new pair."""
-    sv = tl.program_id(0).to(tl.int64)
+    sv = tl.program_id(1).to(tl.int64)
     s = sv // V
-    p = tl.program_id(1) * BP + tl.arange(0, BP)
+    p = tl.program_id(0) * BP + tl.arange(0, BP)
     there = p < P
     what = tl.load(kind + sv)
     b = tl.load(graph_of_pair + s * P + p, mask=there, other=B)
     real = b < B
     w = real.to(tl.float32)
     new = tl.zeros((BP,), tl.float32)
-    if (what == 1) | (what == 3):
+    if (what == _DROPPING) | (what == _SUB_GRAPH):
         a = tl.load(u + s * P + p, mask=real, other=0)
         c = tl.load(v + s * P + p, mask=real, other=0)
-        limit = tl.where(what == 3, HOPS, 0)
+        limit = tl.where(what == _SUB_GRAPH, HOPS, 0)
         kept = real & (tl.load(level + sv * N + a, mask=real, other=0) <= limit)
         kept = kept & (tl.load(level + sv * N + c, mask=real, other=0) <= limit)
         if ONE == 0:
-            prob = p_drop if what == 1 else p_sub
+            prob = p_drop if what == _DROPPING else p_sub
             w = tl.load(prob + s * N + a, mask=kept, other=0.0)
             w += tl.load(prob + s * N + c, mask=kept, other=0.0)
             if RELATIVE:
                 w *= tl.load(size + s * B + b, mask=kept, other=0.0) * 0.5
         w = tl.where(kept, w, 0.0)
-    if what == 2:
+    if what == _PERTURBATION:
         key = tl.load(keys + s)
         logit = tl.load(logits + s * P + p, mask=real, other=0.0)
-        kept = real & (logit + logistic(key, 8 + sv % V, p) > 0)
+        kept = real & (logit + logistic(key, _COIN + sv % V, p) > 0)
         w = tl.where(kept, 1.0 if ONE else tl.sigmoid(logit), 0.0)
         if NEW:
             good = tl.load(valid + sv * P + p, mask=there, other=0) != 0
             logit = tl.load(new_logits + sv * P + p, mask=good, other=0.0)
-            kept = good & (logit + logistic(key, 12 + sv % V, p) > 0)
+            kept = good & (logit + logistic(key, _NEW_COIN + sv % V, p) > 0)
             new = tl.where(kept, 1.0 if ONE else tl.sigmoid(logit), 0.0)
     tl.store(weight + sv * P + p, w, mask=there)
     if NEW:
@@ -510,14 +521,14 @@ def pair_weights_to_logits(
     BP: tl.constexpr,
 ):
     """Gradient of edge perturbation's logits: of a run's pairs, and of each view's new ones."""
-    s = tl.program_id(0).to(tl.int64)
-    p = tl.program_id(1) * BP + tl.arange(0, BP)
+    s = tl.program_id(1).to(tl.int64)
+    p = tl.program_id(0) * BP + tl.arange(0, BP)
     there = p < P
     total = tl.zeros((BP,), tl.float32)
     for v in range(V):
         sv = s * V + v
         new = tl.zeros((BP,), tl.float32)
-        if tl.load(kind + sv) == 2:
+        if tl.load(kind + sv) == _PERTURBATION:
             kept = there & (tl.load(weight + sv * P + p, mask=there, other=0.0) != 0)
             q = tl.sigmoid(tl.load(logits + s * P + p, mask=kept, other=0.0))
             total += tl.load(g + sv * P + p, mask=kept, other=0.0) * q * (1 - q)
@@ -579,22 +590,21 @@ def mask_features(
     out,
     N,
     D,
-    temperature,
     V: tl.constexpr,
     BR: tl.constexpr,
     BD: tl.constexpr,
 ):
     """Features of every view: masked where feature masking makes it, untouched elsewhere."""
-    sv = tl.program_id(0).to(tl.int64)
+    sv = tl.program_id(1).to(tl.int64)
     s = sv // V
-    r = tl.program_id(1) * BR + tl.arange(0, BR)
+    r = tl.program_id(0) * BR + tl.arange(0, BR)
     d = tl.program_id(2) * BD + tl.arange(0, BD)
     use = (r < N)[:, None] & (d < D)[None, :]
     at = r[:, None] * D + d[None, :]
     place = s * N * D + at
-    if tl.load(kind + sv) == 4:
+    if tl.load(kind + sv) == _MASKING:
         logit = tl.load(logits + place, mask=use, other=0.0)
-        kept = logit + logistic(tl.load(keys + s), 16 + sv % V, at) > 0
+        kept = logit + logistic(tl.load(keys + s), _FEATURES + sv % V, at) > 0
         y = tl.where(kept, tl.load(projected + place, mask=use, other=0.0), 0.0)
     else:
         y = tl.load(x + place, mask=use, other=0.0)
@@ -619,8 +629,8 @@ def mask_features_backward(
     BD: tl.constexpr,
 ):
     """Gradients of features, projected features and mask logits, over a run's views."""
-    s = tl.program_id(0).to(tl.int64)
-    r = tl.program_id(1) * BR + tl.arange(0, BR)
+    s = tl.program_id(1).to(tl.int64)
+    r = tl.program_id(0) * BR + tl.arange(0, BR)
     d = tl.program_id(2) * BD + tl.arange(0, BD)
     use = (r < N)[:, None] & (d < D)[None, :]
     at = r[:, None] * D + d[None, :]
@@ -631,9 +641,9 @@ def mask_features_backward(
     for v in range(V):
         sv = s * V + v
         grad = tl.load(g + sv * N * D + at, mask=use, other=0.0)
-        if tl.load(kind + sv) == 4:
+        if tl.load(kind + sv) == _MASKING:
             logit = tl.load(logits + place, mask=use, other=0.0)
-            noisy = logit + logistic(tl.load(keys + s), 16 + v, at)
+            noisy = logit + logistic(tl.load(keys + s), _FEATURES + v, at)
             soft = tl.sigmoid(noisy / temperature)
             value = tl.load(projected + place, mask=use, other=0.0)
             to_projected += tl.where(noisy > 0, grad, 0.0)

@@ -11,8 +11,8 @@ from lg2ar.fast.kernels.compiling import kernel
 @kernel
 def bias_relu(z, bias, R, D, bias_stride, RELU: tl.constexpr, BR: tl.constexpr, BD: tl.constexpr):
     """``relu(z + b)`` in place, for matrices ``[S, R, D]``."""
-    s = tl.program_id(0).to(tl.int64)
-    r = tl.program_id(1) * BR + tl.arange(0, BR)
+    s = tl.program_id(1).to(tl.int64)
+    r = tl.program_id(0) * BR + tl.arange(0, BR)
     d = tl.program_id(2) * BD + tl.arange(0, BD)
     use = (r < R)[:, None] & (d < D)[None, :]
     at = z + s * R * D + r.to(tl.int64)[:, None] * D + d[None, :]
@@ -174,9 +174,9 @@ def layer_output(
     BD: tl.constexpr,
 ):
     """``dropout(norm(relu(z + b)))``, or the norm first; zero at nodes the view does not have."""
-    sv = tl.program_id(0).to(tl.int64)
+    sv = tl.program_id(1).to(tl.int64)
     s = sv // V
-    r = tl.program_id(1) * BR + tl.arange(0, BR)
+    r = tl.program_id(0) * BR + tl.arange(0, BR)
     d = tl.program_id(2) * BD + tl.arange(0, BD)
     col = d < D
     kept = tl.load(mask + sv * N + r, mask=r < N, other=0) != 0

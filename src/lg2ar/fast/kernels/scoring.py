@@ -20,16 +20,15 @@ def node_scores(
     D,
     z_stride,
     graph_stride,
-    weight_stride,
     K: tl.constexpr,
     BR: tl.constexpr,
     BD: tl.constexpr,
 ):
     """``w . relu(z_v + z_g) + c`` of every node, for ``K`` heads side by side in ``z``."""
-    sk = tl.program_id(0).to(tl.int64)
+    sk = tl.program_id(1).to(tl.int64)
     s = sk // K
     k = sk % K
-    r = tl.program_id(1) * BR + tl.arange(0, BR)
+    r = tl.program_id(0) * BR + tl.arange(0, BR)
     there = r < N
     b = tl.load(home + s * N + r, mask=there, other=B)
     real = b < B
@@ -120,9 +119,9 @@ def jensen_shannon(
     The scores are those of ``rows`` rows from ``first`` on, ``[SV, rows, B]``. ``share_joint`` and
     ``share_product`` tell what a unit of row weight counts in the bound.
     """
-    sv = tl.program_id(0).to(tl.int64)
+    sv = tl.program_id(1).to(tl.int64)
     s = sv // V
-    t = tl.program_id(1)
+    t = tl.program_id(0)
     own_row = t * BR + tl.arange(0, BR)
     there = own_row < rows
     r = first + own_row
