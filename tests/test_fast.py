@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,10 +19,11 @@ from torch import Tensor, nn
 
 triton = pytest.importorskip("triton", reason="the captured step needs Triton; it is not here")
 
-from lg2ar import encoders, sampling  # noqa: E402 - Triton first
+from lg2ar import encoders, experiment, sampling  # noqa: E402 - Triton first
 from lg2ar.config import Config  # noqa: E402
 from lg2ar.data.batches import GraphStore  # noqa: E402
-from lg2ar.errors import NonFiniteLossError  # noqa: E402
+from lg2ar.data.dataset import Dataset  # noqa: E402
+from lg2ar.errors import InputError, NonFiniteLossError  # noqa: E402
 from lg2ar.fast import engine as engine_module  # noqa: E402
 from lg2ar.fast import network, objective, suitability  # noqa: E402
 from lg2ar.fast.data import PairData  # noqa: E402
@@ -451,6 +453,32 @@ def test_weights_are_stepped_as_adam_steps_them() -> None:
         torch.testing.assert_close(after[name], p.detach(), rtol=1e-4, atol=1e-6, msg=name)
 
 
+@pytest.mark.parametrize("more", [{"hidden": 2}, {"hidden": 4, "method": "infograph"}])
+def test_weights_fewer_than_a_gap_get_their_own_gradients(more: dict[str, Any]) -> None:
+    (trainer,) = _trainers([2], batch_size=6, epochs=1, **more)
+    before = {name: p.detach().clone() for name, p in trainer.model.named_parameters()}
+    trainer.fit(lambda _: [], 1)
+    engine = trainer.engine
+    assert engine.grads.shape == engine.weights.shape
+    for name, value in trainer.result().items():
+        if name in before:  # Adam's first step goes against the sign of the gradient
+            grad = engine._own(engine.grads, 0, name)
+            moved = value - before[name]
+            assert bool((moved * grad <= 0).all()), name
+
+
+def test_two_draws_without_replacement_differ_even_where_one_has_all_the_chance() -> None:
+    config = _config(replacement=False, policy="random")
+    step = Step(config, torch.ones(1, device=DEVICE, dtype=torch.int32), 1)
+    certain = torch.full((4, 5), -1e4, device=DEVICE)
+    certain[:, 4] = 1e4
+    step._logits = lambda *_: certain  # type: ignore[method-assign]
+    keys = torch.arange(4, device=DEVICE)
+    _, draw = step._draw({}, torch.zeros(4, 1, 1, device=DEVICE), keys)
+    assert draw[:, 0].tolist() == [4] * 4
+    assert 4 not in draw[:, 1].tolist()
+
+
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # the interpreter's, of NaN
 def test_a_broken_run_goes_back_to_its_last_good_epoch() -> None:
     (trainer,) = _trainers([1])
@@ -480,11 +508,43 @@ def test_batches_of_several_sizes_are_padded_to_the_next(
 def test_batches_that_nobody_foresaw_get_a_size_of_their_own() -> None:
     (trainer,) = _trainers([1])
     engine: Engine = trainer.engine
-    engine.sizes = [Size(3, 1, 1)]
+    engine.sizes = [Size(3, 64, 64)]
     size = engine._size(3, 100, 70)
-    assert size.nodes >= 106
-    assert size.pairs >= 74
-    assert engine._size(3, 90, 60) == size
+    assert 100 <= size.nodes <= 128
+    assert size.pairs >= 70
+    assert engine._size(3, size.nodes, size.pairs) == size
+    assert engine._size(3, 60, 60) == Size(3, 64, 64)
+
+
+def test_a_captured_run_is_kept_read_and_resumed_as_any_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = Dataset(name="graphs", level="graph", graph=random_graphs(5, 6).to("cpu"))
+    settings = {"hidden": 8, "layers": 1, "batch_size": 6, "hops": 1, "checkpoint_every": 1}
+    out, device = tmp_path / "run", str(DEVICE)
+    with monkeypatch.context() as patch:
+        patch.setattr(experiment, "settle_step", lambda c, *_: c.replace(step="captured"))
+        whole = experiment.pretrain(data, {**settings, "epochs": 2}, device=device)
+        experiment.pretrain(data, {**settings, "epochs": 1}, out=out, device=device)
+        run = experiment.pretrain(data, {"epochs": 2}, out=out, resume=True, device=device)
+        many = experiment.pretrain_many(data, {**settings, "epochs": 1}, [0, 1], device=device)
+    assert run.config.step == "captured"
+    assert [r.loss for r in run.history] == [r.loss for r in whole.history]
+    assert torch.equal(run.embed(data), whole.embed(data))
+    assert torch.equal(experiment.load(out, device).embed(data), run.embed(data))
+    assert many[0].history[0].loss == pytest.approx(run.history[0].loss, rel=TOLERANCE)
+    assert many[1].config.seed == 1
+    monkeypatch.setattr(suitability, "find_spec", lambda _: None)
+    with pytest.raises(InputError, match="step = 'captured', which cannot be done here"):
+        experiment.pretrain(data, {"epochs": 3}, out=out, resume=True, device=device)
+
+
+def test_sizes_do_not_depend_on_how_long_is_trained_or_what_came_before() -> None:
+    short, long = (_trainers([1], epochs=n)[0].engine for n in (1, 40))
+    assert short.sizes == long.sizes
+    assert short._size(3, 500, 700) == long._size(3, 500, 700)
+    long._size(3, 9000, 9000)
+    assert short._size(3, 100, 70) == long._size(3, 100, 70)
 
 
 def test_the_step_is_settled_and_the_reason_told_once(
@@ -525,5 +585,5 @@ def test_unsuitable_data_is_told_apart(
     change: Callable[[GraphBatch], dict[str, Any]], reason: str
 ) -> None:
     graph, cpu = random_graphs(1).to("cpu"), torch.device("cpu")
-    assert suitability.unsuitable(graph, cpu) is None
-    assert reason in str(suitability.unsuitable(graph.replace(**change(graph)), cpu))
+    assert suitability.unsuitable(graph, _config(), cpu) is None
+    assert reason in str(suitability.unsuitable(graph.replace(**change(graph)), _config(), cpu))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import sys
 from collections.abc import Sequence
@@ -15,7 +16,7 @@ import torch
 from lg2ar import cli
 from lg2ar.data.sources import open_source
 from lg2ar.errors import InputError, NonFiniteLossError
-from lg2ar.records import StudyRecord
+from lg2ar.records import StudyRecord, Task
 from lg2ar.study.ledger import Ledger, reproduce
 from lg2ar.study.plan import TABLES, VARIANTS, Planned, plan
 from lg2ar.study.runner import Runner
@@ -289,6 +290,109 @@ def test_a_failure_is_told_and_the_rest_goes_on(
     made, _, failures = run_all(some(seeds=[0, 1]), path)
     assert [r["task"]["seed"] for r in made] == [1]
     assert failures == ["graph tu:TINY gru seed 0: The loss became nan."]
+
+
+# Seeds trained together, as on a GPU: here one after the other, by `pretrain_many` all the same.
+
+
+@pytest.fixture
+def groups(monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
+    """The seeds of every group that is trained together."""
+    found: list[list[int]] = []
+    real = Runner.run_together
+
+    def watched(self: Runner, planned: Sequence[Planned], *rest: Any) -> list[StudyRecord]:
+        found.append([one.config.seed for one in planned])
+        return real(self, planned, *rest)
+
+    monkeypatch.setattr(Runner, "room", lambda *_: 3)
+    monkeypatch.setattr(Runner, "run_together", watched)
+    return found
+
+
+def test_seeds_trained_together_give_the_records_of_single_runs(
+    tmp_path: Path, groups: list[list[int]]
+) -> None:
+    runs = some(seeds=range(4), settings={**SMALL, "epochs": 11})
+    made, _, failures = run_all(runs, tmp_path / "records.jsonl", ["strict", "paper"])
+    assert groups == [[0, 1, 2]]
+    assert not failures
+    assert [r["cost"]["together"] for r in made] == [3, 3, 3, 1]
+    for record, planned in zip(made, runs, strict=True):
+        alone = json.loads(done(planned, ["strict", "paper"]).to_json())
+        assert record["evaluations"] == alone["evaluations"]
+        assert (record["task"], record["losses"]) == (alone["task"], alone["losses"])
+
+
+def test_equal_cells_beside_each_other_are_trained_once(
+    tmp_path: Path, groups: list[list[int]]
+) -> None:
+    same = ["bound=jsd", "discriminator=dot"]
+    made, _, _ = run_all(some("ablation", variants=same, seeds=[0, 1]), tmp_path / "r.jsonl")
+    assert groups == [[0, 1]]
+    assert [(r["task"]["variant"], r["task"]["seed"]) for r in made] == [
+        (variant, seed) for variant in same for seed in (0, 1)
+    ]
+
+
+@pytest.mark.parametrize("error", [NonFiniteLossError("nan"), InputError("not finite")])
+def test_where_one_of_a_group_breaks_down_each_is_done_by_itself(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    groups: list[list[int]],
+    error: Exception,
+) -> None:
+    real = Runner.run
+
+    def group(self: Runner, planned: Sequence[Planned], *_: Any) -> list[StudyRecord]:
+        groups.append([one.config.seed for one in planned])
+        raise error
+
+    def one(self: Runner, planned: Planned, *rest: Any) -> StudyRecord:
+        if planned.config.seed == 1:
+            raise error
+        return real(self, planned, *rest)
+
+    monkeypatch.setattr(Runner, "run_together", group)
+    monkeypatch.setattr(Runner, "run", one)
+    made, _, failures = run_all(some(seeds=range(4)), tmp_path / "records.jsonl")
+    assert groups == [[0, 1, 2]]
+    assert [r["task"]["seed"] for r in made] == [0, 2, 3]
+    assert len(failures) == 1
+    assert "seed 1" in failures[0]
+
+
+def test_runs_done_before_are_left_out_of_a_group(tmp_path: Path, groups: list[list[int]]) -> None:
+    path = tmp_path / "records.jsonl"
+    run_all(some(seeds=[1]), path)
+    run_all(some(seeds=range(4)), path)
+    assert groups == [[2, 3]]
+    assert sorted(r["task"]["seed"] for r in lines(path)) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("step", ["auto", "plain", "captured"])
+def test_a_run_finds_its_own_record_however_its_steps_were_asked_for(
+    tmp_path: Path, step: str
+) -> None:
+    path = tmp_path / "records.jsonl"
+    runs = some(settings={**SMALL, "step": step})
+    made, _, _ = run_all(runs, path)
+    assert (made[0]["config"]["step"], made[0]["config"]["precision"]) == ("plain", "float32")
+    made, skipped, _ = run_all(runs, path)
+    assert (len(made), len(skipped)) == (0, 1)
+
+
+def test_plain_steps_are_not_taken_for_captured_ones(tmp_path: Path) -> None:
+    path = tmp_path / "records.jsonl"
+    run_all(some(), path)
+    (record,) = lines(path)
+    record["config"] |= {"step": "captured", "precision": "tf32"}
+    path.write_text(json.dumps(record) + "\n")
+    ledger, task = Ledger(path), record["task"]
+    for wanted, known in (("auto", True), ("captured", True), ("plain", False)):
+        (planned,) = some(settings={**SMALL, "step": wanted})
+        planned = dataclasses.replace(planned, task=Task(**task))
+        assert ledger.has(planned, ["strict"], "") == known, wanted
 
 
 def test_a_file_of_something_else_is_refused(tmp_path: Path) -> None:

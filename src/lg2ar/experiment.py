@@ -179,12 +179,17 @@ def pretrain(
     earlier = _earlier_run(out, resume=resume, replace=replace)
     config = _complete(config, dataset, earlier)
     if earlier is not None:
-        if config.step == "auto":  # as it was begun
-            config = config.replace(step=earlier.config.step, precision=earlier.config.precision)
+        config = _as_begun(config, earlier)
         _check_same(str(out), earlier, config, dataset)
     recipe = FeatureRecipe.settle(config.features, dataset.graph, config.degree_cap)
     graph = recipe.apply(dataset.graph, dataset.name)
-    config = settle_step(config, graph, target)
+    settled = settle_step(config, graph, target)
+    if earlier is not None and settled.step != config.step:
+        raise InputError(
+            f"{out}: was trained with step = '{config.step}', which cannot be done here; resume it "
+            "where it was begun, or choose another folder."
+        )
+    config = settled
     trainer = _make_trainers([config], graph, target)[0]
     if earlier is not None:
         _take_up(str(out), trainer, earlier, config.epochs)
@@ -259,13 +264,20 @@ def pretrain_many(
 
     Returns:
         The runs, in the order of the seeds.
+
+    Raises:
+        InputError: When source or settings cannot be worked with.
+        NonFiniteLossError: When one of them broke down, which ends them all.
     """
     dataset = open_source(source)
     target = choose_device(device)
     config = _complete(config, dataset, None)
     recipe = FeatureRecipe.settle(config.features, dataset.graph, config.degree_cap)
     graph = recipe.apply(dataset.graph, dataset.name)
-    configs = [settle_step(config, graph, target).replace(seed=seed) for seed in seeds]
+    settled = settle_step(config, graph, target)
+    configs = [settled.replace(seed=seed) for seed in seeds]
+    if not configs:
+        return []
     if configs[0].step != "captured" or configs[0].patience or len(configs) == 1:
         return [
             pretrain(
@@ -411,8 +423,19 @@ def _earlier_run(out: str | Path | None, *, resume: bool, replace: bool) -> Chec
     return checkpoints.read(out, with_training=True)
 
 
+def _as_begun(config: Config, earlier: Checkpoint) -> Config:
+    """Take steps as the run did so far, unless told otherwise; plainly, if it does not say."""
+    if config.step != "auto":
+        return config
+    if earlier.config.step != "captured":
+        return config.replace(step="plain", precision=earlier.config.precision)
+    return config.replace(step="captured")
+
+
 def _check_same(out: str, earlier: Checkpoint, config: Config, dataset: Dataset) -> None:
     old, new = earlier.config.to_dict(), config.to_dict()
+    if old["step"] == "auto":  # written before there was a choice
+        old |= {"step": new["step"], "precision": new["precision"]}
     changed = [key for key in new if key not in RESUMABLE and old[key] != new[key]]
     if changed:
         key = changed[0]

@@ -169,7 +169,8 @@ class StudyRecord:
         versions: What it was made with.
         device: The processor it ran on.
         cost: ``seconds`` of training, ``seconds_per_epoch`` (median, the first one left out where
-            there are more), ``peak_memory`` in bytes, ``evaluation_seconds``.
+            there are more), ``peak_memory`` in bytes, ``evaluation_seconds``. Of runs that were
+            trained ``together``, seconds are a run's share, memory is that of all.
         epochs: How many epochs were trained.
         heads: The augmentations, in the order of ``draws`` and ``probabilities``.
         losses: Of each epoch.

@@ -2,12 +2,15 @@
 
 On a CUDA device a step is captured once for every size of batch and side of the coin, and then
 replayed: nothing but its launch is left to the host, which looks at the device once an epoch.
+
+One engine at a time trains on a device: the GRU's programs wait for each other, and captures use
+streams that all engines share.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -32,6 +35,7 @@ SMALL = 1 << 14
 # Shares of larger batches that the smaller sizes are to hold.
 QUANTILES = (0.5, 0.85, 0.98, 1.0)
 LOOK_AHEAD = 50  # epochs whose batches the sizes are chosen by
+ALIGNED = 32  # numbers of 128 bytes
 
 
 @dataclass(frozen=True)
@@ -115,6 +119,8 @@ class Engine:
         graph: GraphBatch,
         device: torch.device,
     ) -> None:
+        if device.type == "cuda" and device.index is None:
+            device = torch.device("cuda", torch.cuda.current_device())
         self.config, self.seeds, self.device = config, tuple(seeds), device
         self.data = PairData(graph, config.ratio, device)
         forget_peak_memory(device)  # that of training is of interest
@@ -128,7 +134,6 @@ class Engine:
         kept = {name: b.shape for name, b in models[0].named_buffers() if "running" in name}
         places, number = _layout(kept)
         self.statistics = torch.zeros(runs, number, device=device)
-        # Each by itself is a view of all runs' that starts anew at every run.
         self.running = {
             name: self.statistics[:, start:end] for name, (start, end) in places.items()
         }
@@ -224,6 +229,11 @@ class Engine:
 
     def run_epoch(self, number: int) -> list[Tally]:
         """Train all runs for one epoch."""
+        on_device = torch.cuda.device(self.device) if self.device.type == "cuda" else nullcontext()
+        with on_device:
+            return self._run_epoch(number)
+
+    def _run_epoch(self, number: int) -> list[Tally]:
         plan = self._plans.pop(number, None) or self._plan(number)
         self._prepare()
         plan.write(self._schedule)
@@ -300,7 +310,7 @@ class Engine:
     def _choose_sizes(self) -> list[Size]:
         """The sizes that batches are padded to, by those of the first epochs."""
         found: dict[int, list[tuple[int, int]]] = {}
-        for number in range(1, min(self.config.epochs, LOOK_AHEAD) + 1):
+        for number in range(1, LOOK_AHEAD + 1):  # whatever `epochs` is: a resumed run pads alike
             for together in zip(*self._batches(number), strict=True):
                 found.setdefault(len(together[0]), []).append(self._need(together))
         runs = len(self.seeds)
@@ -312,12 +322,16 @@ class Engine:
         return nodes, max(int(self.data.num_pairs[graphs].sum()) for graphs in together)
 
     def _size(self, graphs: int, nodes: int, pairs: int) -> Size:
+        """The smallest size that holds a batch; one that nobody foresaw grows from the largest."""
+        size = Size(graphs, NODES, PAIRS)
         for size in self.sizes:
             if size.graphs == graphs and size.nodes >= nodes and size.pairs >= pairs:
                 return size
-        larger = _rounded(graphs, nodes + nodes // 16, pairs + pairs // 16)
-        self.sizes.append(larger)
-        return larger
+        size = max((s for s in self.sizes if s.graphs == graphs), key=_numbers, default=size)
+        while size.nodes < nodes or size.pairs < pairs:
+            more = (n + n // 8 for n in (size.nodes, size.pairs))
+            size = _rounded(graphs, *(max(n, 1) for n in more))
+        return size
 
     # --- a step ---------------------------------------------------------------------------
 
@@ -339,13 +353,14 @@ class Engine:
             return
         modes = ["both"] if len(self.seeds) > 1 else ["base", "augmentation"]
         # The largest first: the others then find room in its memory.
-        for size in sorted(self.sizes, key=lambda size: -size.nodes * size.graphs):
+        for size in sorted(self.sizes, key=_numbers, reverse=True):
             for mode in modes if self.config.method != "infograph" else modes[:1]:
                 self._graphs[size, mode] = self._capture(size, mode)
 
     def _capture(self, size: Size, mode: str) -> Any:
         """Take the step once, for what it compiles and allocates, and then record it."""
         before, cursor = self.snapshot(), self._cursor.clone()
+        forget_peak_memory(self.device)
         stream, current = stream_beside(self.device, "capture"), torch.cuda.current_stream()
         stream.wait_stream(current)
         with torch.cuda.stream(stream), _precision(self.config.precision):
@@ -361,7 +376,7 @@ class Engine:
             torch.cuda.graph(graph, pool=self._pool, stream=stream),
         ):
             self._step(size, mode)
-        self.peak = torch.cuda.max_memory_allocated(self.device)
+        self.peak = max(self.peak, torch.cuda.max_memory_allocated(self.device))
         return graph
 
     def _step(self, size: Size, mode: str) -> None:
@@ -416,7 +431,8 @@ class Engine:
             )
             found = dict(zip(learned, grads, strict=True))
         runs = len(self.seeds)
-        zeros = loss.new_zeros(runs, max(end - start for start, end in self.places.values()))
+        widest = max(end - start for start, end in self.places.values())
+        zeros = loss.new_zeros(runs, max(ALIGNED, widest))  # also for the gaps between weights
         columns, done = [], 0
         for name, (start, end) in [*self.places.items(), ("", (self.grads.size(1),) * 2)]:
             if start > done:
@@ -424,7 +440,9 @@ class Engine:
             grad = found.get(name)
             columns.append(zeros[:, : end - start] if grad is None else grad.reshape(runs, -1))
             done = end
-        torch.cat([column for column in columns if column.size(1)], dim=1, out=self.grads)
+        columns = [column for column in columns if column.size(1)]
+        assert sum(column.size(1) for column in columns) == self.grads.size(1)
+        torch.cat(columns, dim=1, out=self.grads)
 
     def _adam(self, stepped: Tensor) -> None:
         config, width = self.config, self.weights.size(1)
@@ -462,10 +480,14 @@ def _layout(shapes: Mapping[str, torch.Size]) -> tuple[dict[str, tuple[int, int]
     """
     places, end = {}, 0
     for name, shape in shapes.items():
-        start = -(-end // 32) * 32
+        start = -(-end // ALIGNED) * ALIGNED
         end = start + shape.numel()
         places[name] = start, end
-    return places, -(-end // 32) * 32
+    return places, -(-end // ALIGNED) * ALIGNED
+
+
+def _numbers(size: Size) -> int:
+    return size.nodes + size.pairs
 
 
 def _rounded(graphs: int, nodes: int, pairs: int) -> Size:

@@ -13,17 +13,28 @@ from lg2ar.graph import GraphBatch
 
 # Nodes of the largest graph whose nodes are ranked by counting.
 LARGEST = 1 << 14
+# Numbers that an index of 32 bits tells apart.
+INDICES = 1 << 31
 
 
-def unsuitable(graph: GraphBatch, device: torch.device) -> str | None:
+def unsuitable(graph: GraphBatch, config: Config, device: torch.device) -> str | None:
     """Why a data set cannot be read as joined pairs of nodes, or None if it can.
 
     Args:
         graph: All graphs.
+        config: The settings.
         device: Where to look.
     """
     if graph.edge_weight is not None:
         return "the edges have weights of their own"
+    sizes = graph.sizes
+    if int(sizes.max()) > LARGEST:
+        return f"there is a graph of more than {LARGEST} nodes"
+    layers = max(config.layers, config.base_layers)
+    width = max(config.hidden * layers, graph.num_features)
+    most = int(sizes.topk(min(config.batch_size, graph.num_graphs)).values.sum())
+    if most * width >= INDICES or graph.num_nodes * graph.num_features >= INDICES:
+        return "a batch, or the features, have more numbers than it can count"
     source, target = graph.edge_index.to(device)
     if bool((source == target).any()):
         return "there are self-loops"
@@ -33,8 +44,6 @@ def unsuitable(graph: GraphBatch, device: torch.device) -> str | None:
         return "there are edges in one direction only"
     if bool((there.diff() == 0).any()):
         return "there are repeated edges"
-    if int(graph.sizes.max()) > LARGEST:
-        return f"there is a graph of more than {LARGEST} nodes"
     return None
 
 
@@ -48,7 +57,9 @@ def settle_step(config: Config, graph: GraphBatch, device: torch.device) -> Conf
         return config.replace(precision="float32")
     reason = _why_not(config, graph, device)
     if reason is None:
-        return config.replace(step="captured")
+        old = torch.cuda.is_available() and torch.cuda.get_device_capability(device) < (8, 0)
+        precision = "float32" if old else config.precision  # older devices have no other
+        return config.replace(step="captured", precision=precision)
     if config.step == "captured" or device.type == "cuda":
         _say(f"The plain step is used instead of the captured one: {reason}.")
     return config.replace(step="plain", precision="float32")
@@ -74,5 +85,22 @@ def _why_not(config: Config, graph: GraphBatch, device: torch.device) -> str | N
     for failed, reason in checks:
         if failed:
             return reason
-    where = device if torch.cuda.is_available() else torch.device("cpu")
-    return unsuitable(graph, where)
+    if not torch.cuda.is_available():  # asked about a device that is not here
+        return unsuitable(graph, config, torch.device("cpu"))
+    return _broken(device) or unsuitable(graph, config, device)
+
+
+@cache
+def _broken(device: torch.device) -> str | None:
+    """Why Triton does not work on a device, found out by the smallest of the kernels."""
+    try:
+        from lg2ar.fast.kernels import cutting
+
+        with torch.cuda.device(device):
+            keys = torch.zeros(1, dtype=torch.long, device=device)
+            found = torch.full((1, 2), -1.0, device=device)
+            cutting.uniforms[(1,)](keys, found, cutting.SITE_POLICY, COUNT=2, BLOCK=2)
+            ok = bool((found >= 0).all())
+    except Exception as error:  # whatever a compiler or a driver may say
+        return f"Triton does not work here ({type(error).__name__})"
+    return None if ok else "Triton does not work here"

@@ -44,6 +44,7 @@ class CapturedTrainer(Trainer):
         self.engine, self.place = engine, place
 
     def _run_epoch(self, batches: Batches) -> EpochRecord:
+        assert len(self.engine.seeds) == 1, "runs of one engine are trained together"
         return run_epoch_together([self])[0]
 
     def take(self, tally: Tally, seconds: float, peak: int) -> EpochRecord:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -88,12 +88,11 @@ class Ledger:
         self._records.setdefault(key, []).append(record)
 
     def _same(self, planned: Planned) -> list[dict[str, Any]]:
-        config = planned.config.to_dict()
-        found = self._records.get(_key(planned.task.dataset, config), [])
-        if config["step"] == "auto":  # however it was done
+        config = planned.config
+        found = self._records.get(_key(planned.task.dataset, config.to_dict()), [])
+        if config.step == "auto":  # however it was done
             return found
-        how = [config[key] for key in HOW]
-        return [run for run in found if [run["config"].get(key) for key in HOW] == how]
+        return [run for run in found if _as_asked(config, run["config"])]
 
     def _done(self, planned: Planned) -> dict[str, dict[str, Any]]:
         """The last record of each protocol with these settings."""
@@ -104,6 +103,14 @@ class Ledger:
 
 # Settings that say how steps are done, which a run settles itself where it is left open.
 HOW = ("step", "precision")
+
+
+def _as_asked(config: Config, done: Mapping[str, Any]) -> bool:
+    """Whether steps were done as settings want them, or as they had to be instead."""
+    step = done.get("step", "plain")  # before there was a choice
+    if config.step == "plain":
+        return bool(step == "plain")
+    return bool(step == "plain" or done["precision"] == config.precision)
 
 
 def _key(dataset: str, config: dict[str, Any]) -> str:
@@ -154,20 +161,28 @@ def reproduce(
             on_record(record)
 
     for _, family in itertools.groupby(runs, key=_family):
-        waiting: list[Planned] = []
-        for planned in family:
+        waiting, together = list(family), True
+        while waiting:
+            planned = waiting[0]
             missing = ledger.missing(planned, protocols)
             if ledger.has(planned, protocols, device):
                 if on_skip is not None:
                     on_skip(planned)
-            elif protocols and not missing:
+                del waiting[0]
+                continue
+            if protocols and not missing:
                 enter(ledger.relabel(planned, protocols))
-            else:
-                waiting.append(planned)
-        while waiting:
+                del waiting[0]
+                continue
             try:
-                dataset = data.get(waiting[0].task.dataset)
-                lines = _do(waiting, dataset, ledger, protocols, runner)
+                dataset = data.get(planned.task.dataset)
+                room = runner.room(planned, dataset, missing) if together else 1
+                group = _alike(waiting, missing, ledger, protocols, device)[:room]
+                if len(group) > 1:
+                    lines = _together(group, dataset, missing, runner)
+                    together = bool(lines)  # where one broke down, each is done by itself
+                else:
+                    lines = [runner.run(planned, dataset, missing).to_json()]
             # Of PyTorch, RuntimeError is also what a lack of memory is; LinAlgError is one.
             except (InputError, NonFiniteLossError, RuntimeError, MemoryError) as error:
                 fail(waiting.pop(0), error)
@@ -178,24 +193,31 @@ def reproduce(
     return failed
 
 
-def _do(
+def _alike(
     waiting: Sequence[Planned],
-    dataset: Dataset,
+    missing: Sequence[str],
     ledger: Ledger,
     protocols: Sequence[str],
-    runner: Runner,
+    device: str,
+) -> list[Planned]:
+    """The first of some runs, and those right after it that are to be done just like it."""
+    group: list[Planned] = []
+    for one in waiting:
+        known = {done.config.seed for done in group}
+        same = ledger.missing(one, protocols) == missing and not ledger.has(one, protocols, device)
+        if not same or one.config.seed in known:
+            break
+        group.append(one)
+    return group
+
+
+def _together(
+    group: Sequence[Planned], dataset: Dataset, missing: Sequence[str], runner: Runner
 ) -> list[str]:
-    """Do the first of some runs, and those after it that can be trained together with it."""
-    missing = ledger.missing(waiting[0], protocols)
-    alike = list(
-        itertools.takewhile(lambda one: ledger.missing(one, protocols) == missing, waiting)
-    )
-    alike = alike[: runner.room(waiting[0], dataset, missing)]
-    if len(alike) > 1:
-        # Where one of them breaks down, or memory does not suffice, each is done by itself.
-        with suppress(NonFiniteLossError, RuntimeError, MemoryError):
-            return [record.to_json() for record in runner.run_together(alike, dataset, missing)]
-    return [runner.run(waiting[0], dataset, missing).to_json()]
+    """Do some runs at the same time; nothing where one breaks down or memory does not suffice."""
+    with suppress(InputError, NonFiniteLossError, RuntimeError, MemoryError):
+        return [record.to_json() for record in runner.run_together(group, dataset, missing)]
+    return []
 
 
 def _family(planned: Planned) -> str:

@@ -107,11 +107,14 @@ class Runner:
         if settled.step != "captured" or config.patience:
             return 1
         sizes = dataset.graph.sizes.double()
-        nodes = float(sizes.mean() * config.batch_size + 3 * sizes.std() * config.batch_size**0.5)
+        graphs = min(config.batch_size, dataset.graph.num_graphs)
+        nodes = float(sizes.mean() * graphs + 3 * sizes.std(correction=0) * graphs**0.5)
         numbers = nodes * config.hidden * max(config.layers, config.base_layers)
         if numbers > BUSY:
             return 1
         free, _ = torch.cuda.mem_get_info(self.device)
+        held = torch.cuda.memory_reserved(self.device) - torch.cuda.memory_allocated(self.device)
+        free += held  # PyTorch's own, and free as well
         return max(1, min(TOGETHER, int(free / 2 / (BYTES * numbers))))
 
     def run_together(
