@@ -31,7 +31,7 @@ from lg2ar.policy import POLICIES, Draw, Policy
 from lg2ar.sampling import private_randomness, seed_from, shuffle_features
 
 # Scores of pairs that are kept at a time, of which a bound makes several copies.
-BLOCK = 1 << 23
+BLOCK = 1 << 22
 
 Contrast = Literal["local-global", "global-global"]
 Negatives = Literal["graphs", "shuffled"]

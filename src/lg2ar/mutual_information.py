@@ -13,9 +13,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 
 def _mean(values: Tensor, weight: Tensor) -> Tensor:
@@ -55,11 +58,52 @@ def jensen_shannon(
         Section 3.5. The second term is printed with an extra minus sign; we follow the cited
         estimator (docs/paper.md, D1).
     """
-    joint, product = _pair_weights(positive, weight, scores)
-    # logsigmoid, not softplus: softplus turns linear above 20, off by up to 2e-9.
-    agree = _mean(F.logsigmoid(scores), joint)
-    disagree = _mean(F.logsigmoid(-scores), product)
-    return 2 * (positive_share * agree + (1 - positive_share) * disagree)
+    rows = scores.new_ones(scores.size(0)) if weight is None else weight.to(scores.dtype)
+    count = positive.sum(1)
+    agree = 2 * positive_share / _total(rows, count)
+    disagree = 2 * (1 - positive_share) / _total(rows, scores.size(1) - count)
+    value: Tensor = _JensenShannon.apply(  # type: ignore[no-untyped-call]
+        scores, positive, rows, agree, disagree
+    )
+    return value
+
+
+def _total(rows: Tensor, count: Tensor) -> Tensor:
+    """The weight of all pairs; one where nothing weighs anything."""
+    total = (rows * count).sum()
+    return total.where(total > 0, 1)
+
+
+class _JensenShannon(torch.autograd.Function):
+    """Its own gradient is at hand where its value is computed: nothing else has to be kept."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        scores: Tensor,
+        positive: Tensor,
+        rows: Tensor,
+        agree: Tensor,
+        disagree: Tensor,
+    ) -> Tensor:
+        signed = scores.where(positive, -scores)
+        # logsigmoid, not softplus: softplus turns linear above 20, off by up to 2e-9.
+        logs = F.logsigmoid(signed)
+        # Sums before products, so that a row that weighs nothing may hold anything finite.
+        of_positive = logs.where(positive, 0).sum(1)
+        of_negative = logs.where(~positive, 0).sum(1)
+        value = agree * (rows @ of_positive) + disagree * (rows @ of_negative)
+        slopes = signed.neg_().sigmoid_().mul_(rows.unsqueeze(1))
+        slopes *= torch.where(positive, agree, -disagree)
+        ctx.save_for_backward(slopes, rows, agree, disagree, of_positive, of_negative)
+        return value
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
+        slopes, rows, agree, disagree, of_positive, of_negative = ctx.saved_tensors
+        for_rows = g * (agree * of_positive + disagree * of_negative)
+        return slopes * g, None, for_rows, g * (rows @ of_positive), g * (rows @ of_negative)
 
 
 def info_nce(scores: Tensor, positive: Tensor, weight: Tensor | None = None) -> Tensor:
