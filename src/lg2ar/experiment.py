@@ -328,7 +328,7 @@ def _make_trainers(
     configs: Sequence[Config], graph: GraphBatch, device: torch.device
 ) -> list[Trainer]:
     models = [build(config, graph.num_features).to(device) for config in configs]
-    if configs[0].step == "captured":
+    if configs[0].step == "captured" and configs[0].epochs:
         from lg2ar.fast.trainer import captured_trainers  # needs Triton
 
         return list(captured_trainers(models, configs, graph, device))
