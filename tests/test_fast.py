@@ -227,6 +227,8 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "nce": {"bound": "nce", "readout": "mean", "policy": "random"},
     "dv": {"bound": "dv", "normalisation": "graphs", "feature_projection": "shared"},
     "before": {"norm_place": "before", "readout": "log-sum", "dropout": 0.2},
+    "mlp": {"discriminator": "mlp"},
+    "mlp, nce": {"discriminator": "mlp", "bound": "nce", "contrast": "global-global"},
     "mixed": {"normalisation": "graph-pairs", "projection": False, "base_layers": 1},
 }
 
@@ -307,6 +309,8 @@ def test_step_agrees_with_the_plain_one_for_every_draw(
         ("dv", (4, 3)),
         ("before", (1, 2)),
         ("before", (3, 4)),
+        ("mlp", (1, 2)),
+        ("mlp, nce", (3, 0)),
         ("mixed", (2, 1)),
     ],
 )

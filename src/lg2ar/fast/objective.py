@@ -1,4 +1,4 @@
-"""The Jensen-Shannon bound of many runs."""
+"""The Jensen-Shannon bound of many runs, and the scores of the MLP discriminator."""
 
 from __future__ import annotations
 
@@ -117,3 +117,79 @@ def jensen_shannon(
         rows, graphs, counting, block
     )
     return value
+
+
+class _PairScores(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, left: Tensor, right: Tensor, last: Tensor, last_bias: Tensor) -> Tensor:
+        runs, views, rows, width = left.shape
+        graphs = right.size(2)
+        left, right = left.contiguous(), right.contiguous()
+        scores = left.new_empty(runs, views, rows, graphs)
+        scoring.pair_scores[(-(-rows // 16), runs * views, -(-graphs // 16))](
+            left,
+            right,
+            last,
+            last_bias,
+            scores,
+            rows,
+            graphs,
+            width,
+            last.stride(0),
+            V=views,
+            BR=16,
+            BB=16,
+            BD=16,
+        )
+        ctx.save_for_backward(left, right, last, last_bias)
+        return scores
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
+        left, right, last, last_bias = ctx.saved_tensors
+        runs, views, rows, width = left.shape
+        graphs, g = right.size(2), g.contiguous()
+        d_left, d_right = torch.empty_like(left), torch.empty_like(right)
+        blocks = -(-rows // 16)
+        part = left.new_empty(runs, views * blocks, width)
+        columns = -(-width // 16)
+        for first, second, out, number, others, strides, weights in (
+            (left, right, d_left, rows, graphs, (graphs, 1), True),
+            (right, left, d_right, graphs, rows, (1, graphs), False),
+        ):
+            scoring.pair_scores_backward[(-(-number // 16), runs * views, columns)](
+                first,
+                second,
+                last,
+                g,
+                out,
+                part,
+                number,
+                others,
+                width,
+                *strides,
+                last.stride(0),
+                V=views,
+                WEIGHTS=weights,
+                BR=16,
+                BB=16,
+                BD=16,
+            )
+        d_last = part.sum(1).view_as(last)
+        return d_left, d_right, d_last, g.sum((1, 2, 3)).view_as(last_bias)
+
+
+def pair_scores(left: Tensor, right: Tensor, last: Tensor, last_bias: Tensor) -> Tensor:
+    """``w . relu(left_r + right_b) + c`` of every row with every graph, ``[S, V, R, B]``.
+
+    Args:
+        left: The rows' part of the first layer, ``[S, V, R, h]``.
+        right: The graphs' part, bias included, ``[S, V, B, h]``.
+        last: The second layer's weight, ``[S, 1, h]``.
+        last_bias: Its bias, ``[S, 1]``.
+    """
+    scores: Tensor = _PairScores.apply(  # type: ignore[no-untyped-call]
+        left, right, last, last_bias
+    )
+    return scores

@@ -27,7 +27,7 @@ from lg2ar.fast.cutting import (
 from lg2ar.fast.dense import linear, product
 from lg2ar.fast.kernels import cutting
 from lg2ar.fast.network import LAYER, Shape, gin, view_sizes
-from lg2ar.fast.objective import jensen_shannon
+from lg2ar.fast.objective import jensen_shannon, pair_scores
 from lg2ar.fast.recurrence import gru
 from lg2ar.fast.streams import stream_beside
 from lg2ar.fast.structure import Cut, NewPairs, Structure
@@ -512,24 +512,39 @@ class Step:
             home = home.expand(structure.S, -1).contiguous()
             weight = rows.new_ones(rows.shape[:3])
         share = 1 / structure.B if config.normalisation == "graph-pairs" else 0.5
-        if config.method == "infograph" or config.bound == "jsd":
+        name = "jsd" if config.method == "infograph" else config.bound
+        if config.discriminator == "mlp":
+            return self._other_bound(
+                name, self._mlp_scores(weights, rows, others), home, weight, share
+            )
+        if name == "jsd":
             return jensen_shannon(rows, others, home, weight, share)
-        return self._other_bound(rows, others, home, weight)
+        return self._other_bound(name, rows @ others.transpose(2, 3), home, weight, share)
 
-    def _other_bound(self, rows: Tensor, others: Tensor, home: Tensor, weight: Tensor) -> Tensor:
+    def _mlp_scores(self, weights: Weights, rows: Tensor, graphs: Tensor) -> Tensor:
+        """The MLP discriminator: its first layer acts on both halves apart."""
+        at = "discriminator.mlp"
+        first, width = weights[f"{at}.first.weight"], rows.size(-1)
+        left = product(rows.flatten(1, 2), first[..., :width]).view_as(rows)
+        right = linear(graphs.flatten(1, 2), first[..., width:], weights[f"{at}.first.bias"])
+        last = weights[f"{at}.rest.1.weight"], weights[f"{at}.rest.1.bias"]
+        return pair_scores(left, right.view_as(graphs), *last)
+
+    def _other_bound(
+        self, name: str, scores: Tensor, home: Tensor, weight: Tensor, share: float
+    ) -> Tensor:
         """Bounds without a kernel of their own: one matrix of scores after the other."""
-        more = {}
-        if self.config.bound == "nt-xent":
-            more["temperature"] = self.config.bound_temperature
-        bound = BOUNDS[self.config.bound]
-        scores = rows @ others.transpose(2, 3)
-        places = torch.arange(others.size(2), device=rows.device)
+        more = {"nt-xent": {"temperature": self.config.bound_temperature}}.get(name, {})
+        if name == "jsd":
+            more = {"positive_share": share}
+        bound = BOUNDS[name]
+        places = torch.arange(scores.size(3), device=scores.device)
         values = [
             sum(
                 bound(scores[s, v], home[s].unsqueeze(-1) == places, weight[s, v], **more)
-                for v in range(rows.size(1))
+                for v in range(scores.size(1))
             )
-            for s in range(rows.size(0))
+            for s in range(scores.size(0))
         ]
         return torch.stack([torch.as_tensor(value) for value in values])
 

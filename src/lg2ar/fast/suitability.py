@@ -79,7 +79,6 @@ def _why_not(config: Config, graph: GraphBatch, device: torch.device) -> str | N
         (config.method not in ("lg2ar", "infograph"), f"it does not know '{config.method}'"),
         (config.base_encoder != "gin", f"it does not know base_encoder = '{config.base_encoder}'"),
         (config.negatives != "graphs", f"it does not know negatives = '{config.negatives}'"),
-        (config.discriminator == "mlp", "it does not know discriminator = 'mlp'"),
         (config.hidden > 2048, "hidden is above 2048"),
     ]
     for failed, reason in checks:

@@ -8,7 +8,10 @@ from typing import Any
 import triton
 
 # Numbers that differ from batch to batch: a kernel is not compiled anew for each of them.
-VARYING = ("B", "R", "C", "T", "hop", "site", "STEPS", "HOPS", "groups", "W", "first", "rows")
+VARYING = (
+    *("B", "R", "C", "T", "W", "groups", "first", "rows", "g_rows", "g_columns"),
+    *("hop", "HOPS", "site", "STEPS"),
+)
 
 
 def kernel(function: Callable[..., Any]) -> Any:

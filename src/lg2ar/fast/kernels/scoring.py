@@ -146,3 +146,103 @@ def jensen_shannon(
         grad = count * slope
         tl.store(at, tl.where(positive, grad, -grad), mask=use)
     tl.store(part + sv * T + t, tl.sum(total, 0))
+
+
+@kernel
+def pair_scores(
+    left,
+    right,
+    last,
+    last_bias,
+    out,
+    R,
+    B,
+    D,
+    weight_stride,
+    V: tl.constexpr,
+    BR: tl.constexpr,
+    BB: tl.constexpr,
+    BD: tl.constexpr,
+):
+    """``w . relu(left_r + right_b) + c`` of every row with every graph: the MLP discriminator."""
+    sv = tl.program_id(1).to(tl.int64)
+    s = sv // V
+    r = tl.program_id(0) * BR + tl.arange(0, BR)
+    b = tl.program_id(2) * BB + tl.arange(0, BB)
+    total = tl.zeros((BR, BB), tl.float32) + tl.load(last_bias + s * weight_stride)
+    for start in range(0, D, BD):
+        d = start + tl.arange(0, BD)
+        col = d < D
+        x = tl.load(
+            left + (sv * R + r)[:, None] * D + d[None, :],
+            mask=(r < R)[:, None] & col[None, :],
+            other=0.0,
+        )
+        y = tl.load(
+            right + (sv * B + b)[:, None] * D + d[None, :],
+            mask=(b < B)[:, None] & col[None, :],
+            other=0.0,
+        )
+        w = tl.load(last + s * weight_stride + d, mask=col, other=0.0)
+        h = tl.maximum(x[:, None, :] + y[None, :, :], 0.0)
+        total += tl.sum(h * w[None, None, :], 2)
+    at = (sv * R + r)[:, None] * B + b[None, :]
+    tl.store(out + at, total, mask=(r < R)[:, None] & (b < B)[None, :])
+
+
+@kernel
+def pair_scores_backward(
+    left,
+    right,
+    last,
+    g,
+    out,
+    part,
+    R,
+    B,
+    D,
+    g_rows,
+    g_columns,
+    weight_stride,
+    V: tl.constexpr,
+    WEIGHTS: tl.constexpr,
+    BR: tl.constexpr,
+    BB: tl.constexpr,
+    BD: tl.constexpr,
+):
+    """Gradient of ``left``, and with ``WEIGHTS`` a block of rows' share of the weights'.
+
+    With both sides exchanged, and the strides of ``g`` with them, it is the gradient of ``right``.
+    """
+    sv = tl.program_id(1).to(tl.int64)
+    s = sv // V
+    block = tl.program_id(0)
+    r = block * BR + tl.arange(0, BR)
+    d = tl.program_id(2) * BD + tl.arange(0, BD)
+    col = d < D
+    use = (r < R)[:, None] & col[None, :]
+    place = (sv * R + r)[:, None] * D + d[None, :]
+    x = tl.load(left + place, mask=use, other=0.0)
+    w = tl.load(last + s * weight_stride + d, mask=col, other=0.0)
+    total = tl.zeros((BR, BD), tl.float32)
+    output = tl.zeros((BD,), tl.float32)
+    for start in range(0, B, BB):
+        b = start + tl.arange(0, BB)
+        y = tl.load(
+            right + (sv * B + b)[:, None] * D + d[None, :],
+            mask=(b < B)[:, None] & col[None, :],
+            other=0.0,
+        )
+        grad = tl.load(
+            g + sv * R * B + r[:, None] * g_rows + b[None, :] * g_columns,
+            mask=(r < R)[:, None] & (b < B)[None, :],
+            other=0.0,
+        )
+        h = x[:, None, :] + y[None, :, :]
+        live = tl.where(h > 0, grad[:, :, None], 0.0)
+        total += tl.sum(live, 1)
+        if WEIGHTS:
+            output += tl.sum(tl.sum(live * h, 1), 0)
+    tl.store(out + place, total * w[None, :], mask=use)
+    if WEIGHTS:
+        tl.store(part + (sv * tl.num_programs(0) + block) * D + d, output, mask=col)
