@@ -195,14 +195,7 @@ def pretrain(
         _take_up(str(out), trainer, earlier, config.epochs)
     if on_start is not None:
         on_start(config, trainer.epoch)
-    run = Run(
-        config=config,
-        recipe=recipe,
-        model=build(config, graph.num_features).to(target).eval(),
-        history=trainer.history,
-        data=describe(dataset),
-        versions=versions(),
-    )
+    run = _new_run(config, recipe, dataset, trainer)
 
     def save() -> None:
         if out is not None:
@@ -292,14 +285,7 @@ def pretrain_many(
         ]
     trainers = _make_trainers(configs, graph, target)
     runs = [
-        Run(
-            config=own,
-            recipe=recipe,
-            model=build(own, graph.num_features).to(target).eval(),
-            history=trainer.history,
-            data=describe(dataset),
-            versions=versions(),
-        )
+        _new_run(own, recipe, dataset, trainer)
         for own, trainer in zip(configs, trainers, strict=True)
     ]
     store = GraphStore(graph, target)
@@ -322,6 +308,18 @@ def pretrain_many(
     for run, trainer in zip(runs, trainers, strict=True):
         _update(run, trainer, store)
     return runs
+
+
+def _new_run(config: Config, recipe: FeatureRecipe, dataset: Dataset, trainer: Trainer) -> Run:
+    """What a trainer's run is going to be; its model is brought up to date when it is looked at."""
+    return Run(
+        config=config,
+        recipe=recipe,
+        model=build(config, recipe.width).to(trainer.device).eval(),
+        history=trainer.history,
+        data=describe(dataset),
+        versions=versions(),
+    )
 
 
 def _make_trainers(
