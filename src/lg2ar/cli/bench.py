@@ -24,18 +24,6 @@ bench = typer.Typer(
     no_args_is_help=True,
 )
 
-# The paper's graph-level data sets.
-GRAPHS = (
-    "mutag",
-    "proteins",
-    "dd",
-    "collab",
-    "imdb-binary",
-    "imdb-multi",
-    "reddit-binary",
-    "reddit-multi-5k",
-)
-
 DatasetsOption = Annotated[
     list[str] | None,
     typer.Option(help="Data sets, comma-separated or repeated; default: the paper's eight."),
@@ -82,13 +70,14 @@ def step(
 ) -> None:
     """Time a training step: wall clock, and on CUDA the sum of its kernels and their number."""
     from lg2ar.bench.step import measure_steps, top_table
+    from lg2ar.bench.tables import ORDER
     from lg2ar.experiment import choose_device
 
     if against not in (None, "pyg"):
         raise InputError(f"--against {against}: there is nothing but pyg to compare with.")
     look_for_data_in(data)
     made = measure_steps(
-        read_words(datasets) or GRAPHS,
+        read_words(datasets) or ORDER,
         read_words(methods) or ["lg2ar"],
         choose_device(device),
         preset=preset,
@@ -123,11 +112,12 @@ def epoch(
 ) -> None:
     """Time epochs alone, or a whole run from the settings to the trained encoder."""
     from lg2ar.bench.step import measure_steps
+    from lg2ar.bench.tables import ORDER
     from lg2ar.experiment import choose_device
 
     look_for_data_in(data)
     made = measure_steps(
-        read_words(datasets) or GRAPHS,
+        read_words(datasets) or ORDER,
         read_words(methods) or ["lg2ar"],
         choose_device(device),
         preset=preset,
@@ -233,11 +223,12 @@ def seeds(
 ) -> None:
     """Time many seeds of one setting in one process against one, and compare their losses."""
     from lg2ar.bench.seeds import measure_seeds
+    from lg2ar.bench.tables import ORDER
     from lg2ar.experiment import choose_device
 
     look_for_data_in(data)
     made = measure_seeds(
-        read_words(datasets) or GRAPHS,
+        read_words(datasets) or ORDER,
         choose_device(device),
         seeds=number,
         epochs=epochs,
