@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from lg2ar.encoders import GCN, GIN, Encoder
 from lg2ar.graph import GraphBatch
-from lg2ar.layers import MLP, BatchNorm, WeightedGCNConv
+from lg2ar.layers import MLP, BatchNorm, WeightedGCNConv, WeightedGINEConv
 from lg2ar.policy import DeepSetPolicy, GRUPolicy
 
 Row = list[Tensor]
@@ -232,6 +232,35 @@ def gin_layer(layers: Layers, x: Table, graph: GraphBatch) -> Table:
     return [mlp(layers, add(own, sent)) for own, sent in zip(x, messages, strict=True)]
 
 
+def gine_layer(
+    layers: Layers, edge_weight: Table, edge_bias: Row, x: Table, graph: GraphBatch
+) -> Table:
+    """Edge by edge: ``w relu(h_j + W_e e + b_e)`` is added to what node i hears."""
+    heard = [list(line) for line in x]
+    listed = zip(edges(graph), weights(graph), attributes(graph), strict=True)
+    for (j, i), w, e in listed:
+        message = [relu(value) for value in add(x[j], linear(edge_weight, edge_bias, e))]
+        heard[i] = add(heard[i], scaled(message, w))
+    return [mlp(layers, line) for line in heard]
+
+
+def gcn_layer_with_attributes(
+    weight: Table, edge_weight: Table, bias: Row, x: Table, graph: GraphBatch
+) -> Table:
+    """Edge by edge: ``w (W h_j + W_e e) / sqrt(d_j d_i)``, and the self-loop ``W h_i / d_i``."""
+    nothing = [ZERO] * len(bias)
+    degree = [ONE] * len(x)
+    for (_, i), w in zip(edges(graph), weights(graph), strict=True):
+        degree[i] = degree[i] + w
+    projected = [linear(weight, nothing, features) for features in x]
+    heard = [scaled(line, 1 / d) for line, d in zip(projected, degree, strict=True)]
+    listed = zip(edges(graph), weights(graph), attributes(graph), strict=True)
+    for (j, i), w, e in listed:
+        message = add(projected[j], linear(edge_weight, nothing, e))
+        heard[i] = add(heard[i], scaled(message, w / (degree[j] * degree[i]).sqrt()))
+    return [add(line, bias) for line in heard]
+
+
 def gcn_layer(weight: Table, bias: Row, x: Table, graph: GraphBatch) -> Table:
     A = adjacency(graph)
     for i in range(len(A)):
@@ -267,11 +296,18 @@ def batch_norm(norm: BatchNorm, rows: Table) -> Table:
 
 def gin_network(network: GIN, graph: GraphBatch) -> Table:
     h = table(graph.x)
+    if isinstance(network.embedding, nn.Linear):
+        weight, bias = table(network.embedding.weight), row(network.embedding.bias)
+        h = [linear(weight, bias, line) for line in h]
     outputs: Table = [[] for _ in h]
     for conv, norm in zip(network.convs, network.norms, strict=True):
         perceptron = conv.get_submodule("mlp")
         assert isinstance(perceptron, MLP)
-        h = gin_layer(layers_of(perceptron), h, graph)
+        if isinstance(conv, WeightedGINEConv):
+            edge_weight, edge_bias = table(conv.edges.weight), row(conv.edges.bias)
+            h = gine_layer(layers_of(perceptron), edge_weight, edge_bias, h, graph)
+        else:
+            h = gin_layer(layers_of(perceptron), h, graph)
         if network.norm_first and isinstance(norm, BatchNorm):
             h = batch_norm(norm, h)
         h = [[relu(value) for value in line] for line in h]
@@ -286,7 +322,11 @@ def gcn_network(network: GCN, graph: GraphBatch) -> Table:
     h = table(graph.x)
     for conv, norm, prelu in zip(network.convs, network.norms, network.activations, strict=True):
         assert isinstance(conv, WeightedGCNConv)
-        h = gcn_layer(table(conv.linear.weight), row(conv.bias), h, graph)
+        weight, bias = table(conv.linear.weight), row(conv.bias)
+        if conv.edges is None:
+            h = gcn_layer(weight, bias, h, graph)
+        else:
+            h = gcn_layer_with_attributes(weight, table(conv.edges.weight), bias, h, graph)
         if isinstance(norm, BatchNorm):
             h = batch_norm(norm, h)
         slope = prelu.get_parameter("weight")[0]
@@ -438,6 +478,7 @@ def cut(graph: GraphBatch, kept: set[int], w: Row) -> GraphBatch:
         num_graphs=graph.num_graphs,
         edge_weight=vector([w[e] for e in stay]),
         origin=torch.tensor(nodes),
+        edge_attr=None if graph.edge_attr is None else rows_of(graph.edge_attr, stay),
     )
 
 
@@ -460,14 +501,31 @@ def node_logits(layers: Layers, nodes: Table, graphs: Table, graph: GraphBatch) 
 
 
 def edge_logits(
-    layers: Layers, nodes: Table, candidates: list[Edge], exists: Sequence[bool]
+    layers: Layers,
+    nodes: Table,
+    candidates: list[Edge],
+    exists: Sequence[bool],
+    e: Table | None = None,
 ) -> Row:
-    """MLP of ``[h_i + h_j || 1_E]``."""
+    """MLP of ``[h_i + h_j || e_ij || 1_E]``."""
     indicator = [ONE if there else ZERO for there in exists]
+    e = [[]] * len(candidates) if e is None else e
     return [
-        mlp(layers, [*add(nodes[i], nodes[j]), one])[0]
-        for (i, j), one in zip(candidates, indicator, strict=True)
+        mlp(layers, [*add(nodes[i], nodes[j]), *own, one])[0]
+        for (i, j), own, one in zip(candidates, e, indicator, strict=True)
     ]
+
+
+def pair_attributes(graph: GraphBatch) -> Table:
+    """For each edge the mean attributes of all edges between its two nodes, either way."""
+    found: dict[Edge, Table] = {}
+    for (i, j), e in zip(edges(graph), attributes(graph), strict=True):
+        found.setdefault((min(i, j), max(i, j)), []).append(e)
+    means = {
+        pair: [mean([line[c] for line in lines]) for c in range(len(lines[0]))]
+        for pair, lines in found.items()
+    }
+    return [means[min(i, j), max(i, j)] for i, j in edges(graph)]
 
 
 def node_edge_weights(graph: GraphBatch, p: Row, weighting: str) -> Row:
@@ -514,7 +572,7 @@ def edge_perturbation(
 ) -> GraphBatch:
     """Keep the candidates whose coin falls on one; the second half of them are non-edges."""
     own = weights(graph)
-    listed, w = [], []
+    listed, w, stay = [], [], []
     for e, candidate in enumerate(candidates):
         coin = relaxed_bernoulli(logits[e].detach(), *noise[e], temperature=1.0)
         if allowed[e] and coin > 0.5:
@@ -523,7 +581,12 @@ def edge_perturbation(
                 p = 1 + p - p.detach()
             listed.append(candidate)
             w.append(p * own[e % len(own)])
-    return graph.replace(edge_index=edge_tensor(listed), edge_weight=vector(w))
+            stay.append(e % len(own))
+    return graph.replace(
+        edge_index=edge_tensor(listed),
+        edge_weight=vector(w),
+        edge_attr=None if graph.edge_attr is None else rows_of(graph.edge_attr, stay),
+    )
 
 
 def feature_masking(
@@ -657,6 +720,15 @@ def weights(graph: GraphBatch) -> Row:
     return [ONE] * graph.num_edges if graph.edge_weight is None else row(graph.edge_weight)
 
 
+def attributes(graph: GraphBatch) -> Table:
+    assert graph.edge_attr is not None
+    return table(graph.edge_attr)
+
+
+def rows_of(values: Tensor, places: Sequence[int]) -> Tensor:
+    return matrix([row(values[e]) for e in places]) if places else values[:0]
+
+
 def members(graph: GraphBatch) -> list[list[int]]:
     """The nodes of each graph."""
     home = graph.batch.tolist()
@@ -702,9 +774,18 @@ SHAPES: dict[str, tuple[list[int], list[Edge]]] = {
 
 
 def make_graph(
-    name: str, *, features: int = 3, seed: int = 0, weighted: bool = True, copies: int = 1
+    name: str,
+    *,
+    features: int = 3,
+    seed: int = 0,
+    weighted: bool = True,
+    copies: int = 1,
+    attributes: int = 0,
 ) -> GraphBatch:
-    """The graphs of ``SHAPES[name]``, as often as asked, with random features and weights."""
+    """The graphs of ``SHAPES[name]``, as often as asked, with random features and weights.
+
+    Edge attributes, where asked for, differ between the directions of an edge.
+    """
     sizes, listed = SHAPES[name]
     number = sum(sizes)
     chance = torch.Generator().manual_seed(seed)
@@ -712,6 +793,7 @@ def make_graph(
     edge_index = (edge_tensor(listed).unsqueeze(1) + shifts.view(1, -1, 1)).flatten(1)
     x = torch.randn(copies * number, features, dtype=torch.float64, generator=chance)
     w = 0.2 + torch.rand(edge_index.size(1), dtype=torch.float64, generator=chance)
+    e = torch.randn(edge_index.size(1), attributes, dtype=torch.float64, generator=chance)
     home = torch.repeat_interleave(torch.arange(copies * len(sizes)), torch.tensor(sizes * copies))
     return GraphBatch(
         x=x.requires_grad_(),
@@ -719,6 +801,7 @@ def make_graph(
         batch=home,
         num_graphs=copies * len(sizes),
         edge_weight=w.requires_grad_() if weighted else None,
+        edge_attr=e.requires_grad_() if attributes else None,
     ).validate()
 
 
@@ -733,6 +816,12 @@ def shaken(module: Module, seed: int = 0) -> Module:
 
 
 # ------------------------------------------------------------------ comparison
+
+
+def leaves(graph: GraphBatch, *modules: nn.Module) -> list[Tensor]:
+    """Everything a gradient can reach."""
+    own = [value for value in (graph.edge_weight, graph.edge_attr) if value is not None]
+    return [graph.x, *own, *(p for module in modules for p in module.parameters())]
 
 
 def gradients(output: Tensor, inputs: Sequence[Tensor]) -> list[Tensor]:

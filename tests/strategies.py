@@ -12,6 +12,7 @@ from lg2ar.graph import Encoding, GraphBatch
 
 Edge = tuple[int, int]
 WeightedEdge = tuple[int, int, float]
+AttributedEdge = tuple[int, int, tuple[float, ...]]
 
 seeds = st.integers(0, 2**16)
 
@@ -35,19 +36,21 @@ def graph_batches(
     *,
     undirected: bool | None = None,
     weighted: bool | None = None,
+    attributed: bool | None = None,
     dtype: torch.dtype = torch.float32,
 ) -> GraphBatch:
     """One to six graphs of one to nine nodes, with everything that real data may hold.
 
     Single and isolated nodes, no edges, complete graphs, self-loops, repeated edges, one direction
     or both, constant features. The edges of different graphs are interleaved. Both directions of an
-    edge weigh the same; its repetitions need not.
+    edge weigh the same and have the same attributes; its repetitions need not.
 
     Args:
         draw: Hypothesis's own.
         undirected: Whether every edge is listed in both directions; None draws it graph by graph.
         weighted: Whether edges have weights; None draws it.
-        dtype: Type of features and weights.
+        attributed: Whether edges have attributes; None draws it.
+        dtype: Type of features, weights and attributes.
     """
     numbers = draw(st.lists(st.integers(1, 9), min_size=1, max_size=6))
     starts = [0]
@@ -68,12 +71,15 @@ def graph_batches(
     x = torch.randn(starts[-1], width, generator=generator, dtype=dtype)
     weight = 0.5 + torch.rand(number, generator=generator, dtype=dtype)
     has_weights = draw(st.booleans()) if weighted is None else weighted
+    has_attributes = draw(st.booleans()) if attributed is None else attributed
+    attributes = torch.randn(number, 1 + width % 3, generator=generator, dtype=dtype)
     return GraphBatch(
         x=torch.ones_like(x) if constant else x,
         edge_index=columns[:2].contiguous(),
         batch=torch.repeat_interleave(torch.arange(len(numbers)), torch.tensor(numbers)),
         num_graphs=len(numbers),
         edge_weight=weight[columns[2]] if has_weights else None,
+        edge_attr=attributes[columns[2]] if has_attributes else None,
     )
 
 
@@ -106,6 +112,16 @@ def weighted_edges(graph: GraphBatch) -> list[list[WeightedEdge]]:
     found: list[list[WeightedEdge]] = [[] for _ in range(graph.num_graphs)]
     for (u, v), w in zip(graph.edge_index.T.tolist(), graph.weights().tolist(), strict=True):
         found[home[u]].append((names[u], names[v], w))
+    return [sorted(edges) for edges in found]
+
+
+def attributed_edges(graph: GraphBatch) -> list[list[AttributedEdge]]:
+    """The edges of each graph, sorted, by the nodes' original names, with their attributes."""
+    names, home = origins(graph), graph.batch.tolist()
+    found: list[list[AttributedEdge]] = [[] for _ in range(graph.num_graphs)]
+    rows = [[]] * graph.num_edges if graph.edge_attr is None else graph.edge_attr.tolist()
+    for (u, v), row in zip(graph.edge_index.T.tolist(), rows, strict=True):
+        found[home[u]].append((names[u], names[v], tuple(row)))
     return [sorted(edges) for edges in found]
 
 

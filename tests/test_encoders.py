@@ -9,7 +9,7 @@ from torch import nn
 import reference
 from lg2ar.encoders import GCN, GIN, Encoder, ReadOut
 from lg2ar.graph import GraphBatch
-from reference import SHAPES, assert_agree, make_graph, matrix, members, shaken
+from reference import SHAPES, assert_agree, leaves, make_graph, matrix, members, shaken
 
 
 def make(
@@ -18,38 +18,50 @@ def make(
     return shaken(Encoder(network, hidden, readout=readout, projection=projection))
 
 
-def inputs(graph: GraphBatch, module: nn.Module) -> list[torch.Tensor]:
-    own = [] if graph.edge_weight is None else [graph.edge_weight]
-    return [graph.x, *own, *module.parameters()]
+every_width = pytest.mark.parametrize("attributes", [0, 2])
 
 
 @pytest.mark.parametrize("name", SHAPES)
 @pytest.mark.parametrize(("norm", "training"), [(True, True), (True, False), (False, True)])
 @pytest.mark.parametrize("norm_first", [False, True])
+@every_width
 def test_gin_equals_its_transcription(
-    name: str, norm: bool, training: bool, norm_first: bool
+    name: str, norm: bool, training: bool, norm_first: bool, attributes: int
 ) -> None:
-    graph = make_graph(name)
-    network = shaken(GIN(3, hidden=2, layers=2, norm=norm, norm_first=norm_first))
-    network(make_graph("random many", seed=5))  # gives batch norm something to remember
+    graph = make_graph(name, attributes=attributes)
+    network = shaken(
+        GIN(
+            3,
+            hidden=2,
+            layers=2,
+            norm=norm,
+            norm_first=norm_first,
+            num_edge_features=attributes,
+        )
+    )
+    # Gives batch norm something to remember.
+    network(make_graph("random many", seed=5, attributes=attributes))
     network.train(training)
     slow = matrix(reference.gin_network(network, graph))
     fast = network(graph)
     assert fast.shape == (graph.num_nodes, network.out_features)
-    assert_agree(fast, slow, inputs(graph, network), 1e-8)
+    assert_agree(fast, slow, leaves(graph, network), 1e-8)
 
 
 @pytest.mark.parametrize("name", SHAPES)
 @pytest.mark.parametrize(("norm", "training"), [(False, True), (True, True), (True, False)])
-def test_gcn_equals_its_transcription(name: str, norm: bool, training: bool) -> None:
-    graph = make_graph(name)
-    network = shaken(GCN(3, hidden=2, layers=2, norm=norm))
-    network(make_graph("random many", seed=5))
+@every_width
+def test_gcn_equals_its_transcription(
+    name: str, norm: bool, training: bool, attributes: int
+) -> None:
+    graph = make_graph(name, attributes=attributes)
+    network = shaken(GCN(3, hidden=2, layers=2, norm=norm, num_edge_features=attributes))
+    network(make_graph("random many", seed=5, attributes=attributes))
     network.train(training)
     slow = matrix(reference.gcn_network(network, graph))
     fast = network(graph)
     assert fast.shape == (graph.num_nodes, network.out_features)
-    assert_agree(fast, slow, inputs(graph, network), 1e-8)
+    assert_agree(fast, slow, leaves(graph, network), 1e-8)
 
 
 @pytest.mark.parametrize("name", ["random sparse", "single nodes", "one graph", "directed"])
@@ -65,8 +77,8 @@ def test_encoder_pools_and_projects(
     encoding = encoder(graph)
     assert encoding.nodes.shape == (graph.num_nodes, encoder.out_features)
     assert encoding.graphs.shape == (graph.num_graphs, encoder.out_features)
-    assert_agree(encoding.nodes, matrix(nodes), inputs(graph, encoder))
-    assert_agree(encoding.graphs, matrix(graphs), inputs(graph, encoder))
+    assert_agree(encoding.nodes, matrix(nodes), leaves(graph, encoder))
+    assert_agree(encoding.graphs, matrix(graphs), leaves(graph, encoder))
 
 
 def test_projections_have_three_layers_and_share_no_weights() -> None:
@@ -98,10 +110,10 @@ def test_a_shared_feature_projection_is_applied_once() -> None:
     features = nn.Linear(5, 3)
     encoder = shaken(Encoder(GIN(3, hidden=2, layers=1, norm=False), 2, features=features))
     prepared = encoder.prepare(graph)
-    assert_agree(prepared.x, features(graph.x), inputs(graph, features))
+    assert_agree(prepared.x, features(graph.x), leaves(graph, features))
     assert prepared.edge_index is graph.edge_index
     nodes, graphs = reference.encode_and_project(encoder, prepared)
-    assert_agree(encoder(prepared).nodes, matrix(nodes), inputs(graph, encoder))
+    assert_agree(encoder(prepared).nodes, matrix(nodes), leaves(graph, encoder))
     assert_agree(encoder.embed(graph, projected=True).graphs, matrix(graphs))
 
 

@@ -17,7 +17,7 @@ from torch_geometric.data import Batch, Data
 
 from lg2ar import InputError
 from lg2ar.graph import GraphBatch
-from strategies import edges_per_graph, graph_batches, sizes, weighted_edges
+from strategies import attributed_edges, edges_per_graph, graph_batches, sizes, weighted_edges
 
 
 def two_graphs(**changes: Any) -> GraphBatch:
@@ -40,6 +40,7 @@ def some_data() -> list[Data]:
             x=torch.randn(n, 3, generator=generator),
             edge_index=torch.tensor(pairs, dtype=torch.long).reshape(-1, 2).T,
             edge_weight=torch.rand(len(pairs), generator=generator),
+            edge_attr=torch.randn(len(pairs), 2, generator=generator),
         )
         for n, pairs in zip([4, 1, 3, 3], edges, strict=True)
     ]
@@ -58,6 +59,13 @@ def assert_same(one: GraphBatch, two: GraphBatch) -> None:
     assert one.num_graphs == two.num_graphs
     assert (one.edge_weight is None) == (two.edge_weight is None)
     assert torch.equal(one.weights(), two.weights())
+    assert_same_attributes(one.edge_attr, two.edge_attr)
+
+
+def assert_same_attributes(one: Tensor | None, two: Tensor | None) -> None:
+    assert (one is None) == (two is None)
+    if one is not None and two is not None:
+        assert torch.equal(one, two)
 
 
 # What a batch says of itself.
@@ -69,6 +77,8 @@ def test_a_batch_counts_its_parts() -> None:
     assert graph.ptr.tolist() == [0, 3, 5]
     assert graph.sizes.tolist() == [3, 2]
     assert graph.device == torch.device("cpu")
+    assert graph.num_edge_features == 0
+    assert graph.replace(edge_attr=torch.ones(4, 3)).num_edge_features == 3
 
 
 @given(graph=graph_batches())
@@ -97,11 +107,15 @@ def test_a_batch_cannot_be_changed() -> None:
 
 
 def test_to_moves_everything_and_changes_floats_alone(device: torch.device) -> None:
-    graph = two_graphs(edge_weight=torch.rand(4), origin=torch.arange(5))
+    graph = two_graphs(
+        edge_weight=torch.rand(4), origin=torch.arange(5), edge_attr=torch.rand(4, 2)
+    )
     moved = graph.to(device, torch.float64)
     assert moved.edge_weight is not None
+    assert moved.edge_attr is not None
     assert moved.origin is not None
-    floats, whole = [moved.x, moved.edge_weight], [moved.edge_index, moved.batch, moved.origin]
+    floats = [moved.x, moved.edge_weight, moved.edge_attr]
+    whole = [moved.edge_index, moved.batch, moved.origin]
     assert all(tensor.dtype == torch.float64 for tensor in floats)
     assert all(tensor.dtype == torch.long for tensor in whole)
     assert all(tensor.device.type == device.type for tensor in [*floats, *whole])
@@ -125,6 +139,7 @@ def test_one_data_becomes_a_batch_of_one() -> None:
     assert torch.equal(graph.x, data.x)
     assert torch.equal(graph.edge_index, data.edge_index)
     assert torch.equal(graph.weights(), data.edge_weight)
+    assert_same_attributes(graph.edge_attr, data.edge_attr)
     assert graph.batch.tolist() == [0] * 4
 
 
@@ -156,6 +171,8 @@ def test_any_batch_survives_pyg(graph: GraphBatch) -> None:
     assert torch.equal(back.x, graph.x)
     assert torch.equal(back.batch, graph.batch)
     assert weighted_edges(back) == weighted_edges(graph)
+    assert attributed_edges(back) == attributed_edges(graph)
+    assert back.num_edge_features == graph.num_edge_features
     assert (back.edge_weight is None) == (graph.edge_weight is None)
     assert_same(GraphBatch.from_data_list(batch.to_data_list()), back)
 
@@ -169,18 +186,24 @@ def test_each_graph_keeps_the_order_of_its_edges(graph: GraphBatch) -> None:
         assert ("edge_weight" in data) == (graph.edge_weight is not None)
         if graph.edge_weight is not None:
             assert torch.equal(data.edge_weight, graph.edge_weight[home == k])
+        assert ("edge_attr" in data) == (graph.edge_attr is not None)
+        if graph.edge_attr is not None:
+            assert torch.equal(data.edge_attr, graph.edge_attr[home == k])
 
 
 def test_interleaved_edges_find_their_graphs() -> None:
     graph = two_graphs(
         edge_index=torch.tensor([[3, 0, 4, 1], [4, 1, 3, 2]]),
         edge_weight=torch.tensor([1.0, 2.0, 3.0, 4.0]),
+        edge_attr=torch.tensor([[5.0], [6.0], [7.0], [8.0]]),
     )
     first, second = graph.to_pyg().to_data_list()
     assert first.edge_index.tolist() == [[0, 1], [1, 2]]
     assert first.edge_weight.tolist() == [2.0, 4.0]
     assert second.edge_index.tolist() == [[0, 1], [1, 0]]
     assert second.edge_weight.tolist() == [1.0, 3.0]
+    assert first.edge_attr.tolist() == [[6.0], [8.0]]
+    assert second.edge_attr.tolist() == [[5.0], [7.0]]
 
 
 def test_the_origin_of_a_view_goes_along() -> None:
@@ -214,6 +237,14 @@ def test_a_graph_without_edges_or_features_is_a_set_of_nodes() -> None:
 def test_one_feature_per_node_may_come_as_a_vector() -> None:
     graph = GraphBatch.from_pyg(Data(x=torch.arange(3.0), edge_index=torch.tensor([[0], [1]])))
     assert graph.x.tolist() == [[0.0], [1.0], [2.0]]
+
+
+def test_one_attribute_per_edge_may_come_as_a_vector() -> None:
+    edge_index = torch.tensor([[0, 1], [1, 0]])
+    data = Data(x=torch.ones(2, 1), edge_index=edge_index, edge_attr=torch.tensor([3.0, 4.0]))
+    for graph in (GraphBatch.from_pyg(data), GraphBatch.from_data_list([data])):
+        assert graph.edge_attr is not None
+        assert graph.edge_attr.tolist() == [[3.0], [4.0]]
 
 
 def test_an_empty_list_is_refused() -> None:
@@ -281,6 +312,7 @@ def rings(number: int) -> GraphBatch:
         num_graphs=number,
         edge_weight=torch.ones(3 * number),
         origin=nodes,
+        edge_attr=torch.ones(3 * number, 2),
     )
 
 
@@ -303,8 +335,10 @@ def test_pyg_conversion_takes_no_more_steps_for_many_graphs() -> None:
 
 
 def test_a_sound_batch_passes_and_is_returned() -> None:
-    graph = two_graphs(edge_weight=torch.rand(4))
+    graph = two_graphs(edge_weight=torch.rand(4), edge_attr=torch.rand(4, 3))
     assert graph.validate() is graph
+    empty = graph.replace(edge_attr=torch.empty(4, 0))
+    assert empty.validate() is empty
 
 
 @given(graph=graph_batches())
@@ -319,7 +353,7 @@ def with_value(tensor: Tensor, place: tuple[int, ...], value: float) -> Tensor:
 
 
 X, EDGES, BATCH = two_graphs().x, two_graphs().edge_index, two_graphs().batch
-WEIGHT = torch.ones(4)
+WEIGHT, ATTRIBUTES = torch.ones(4), torch.ones(4, 2)
 FAULTS: dict[str, tuple[dict[str, Any], str]] = {
     "NaN in x": (
         {"x": with_value(X, (3, 1), float("nan"))},
@@ -391,6 +425,26 @@ FAULTS: dict[str, tuple[dict[str, Any], str]] = {
         {"edge_weight": with_value(WEIGHT, (1,), float("-inf"))},
         r"weight of edge 1 is not finite",
     ),
+    "too few attributes": (
+        {"edge_attr": ATTRIBUTES[:3]},
+        r"edge_attr must be a floating.*one row per edge \(4\).*float32 \[3, 2\]",
+    ),
+    "attributes as a vector": (
+        {"edge_attr": ATTRIBUTES[:, 0]},
+        r"edge_attr must be .*matrix.*float32 \[4\]",
+    ),
+    "whole numbers as attributes": (
+        {"edge_attr": ATTRIBUTES.long()},
+        r"edge_attr must be .*int64 \[4, 2\].*edge_attr\.float",
+    ),
+    "NaN attribute": (
+        {"edge_attr": with_value(ATTRIBUTES, (2, 1), float("nan"))},
+        r"attributes of edge 2 are not all finite; replace NaN",
+    ),
+    "infinite attribute": (
+        {"edge_attr": with_value(ATTRIBUTES, (3, 0), float("inf"))},
+        r"attributes of edge 3 are not all finite.*drop that edge",
+    ),
 }
 
 
@@ -419,11 +473,16 @@ def test_graphs_that_differ_in_their_fields_are_refused() -> None:
     weighted = Data(x=torch.ones(2, 3), edge_index=edge_index, edge_weight=torch.ones(1))
     wide = Data(x=torch.ones(2, 4), edge_index=edge_index)
     bare = Data(edge_index=edge_index, num_nodes=2)
+    bonds = Data(x=torch.ones(2, 3), edge_index=edge_index, edge_attr=torch.ones(1, 2))
+    length = Data(x=torch.ones(2, 3), edge_index=edge_index, edge_attr=torch.ones(1))
     for first, second, words in [
         (plain, weighted, "graph 1 has edge weights: one per edge, graph 0 has none"),
         (weighted, plain, "graph 1 has edge weights: none, graph 0 has one per edge"),
         (plain, wide, "graph 1 has node features: 4, graph 0 has 3"),
         (plain, bare, "graph 1 has node features: 0, graph 0 has 3"),
+        (plain, bonds, "graph 1 has edge attributes: 2, graph 0 has 0"),
+        (bonds, plain, "graph 1 has edge attributes: 0, graph 0 has 2"),
+        (bonds, length, "graph 1 has edge attributes: 1, graph 0 has 2"),
     ]:
         with pytest.raises(InputError, match=words):
             GraphBatch.from_data_list([first, second])

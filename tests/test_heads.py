@@ -27,6 +27,7 @@ from lg2ar.heads import (
 )
 from strategies import (
     Edge,
+    attributed_edges,
     edges_per_graph,
     encode,
     graph_batches,
@@ -46,36 +47,50 @@ SURE = 200.0  # log-odds at which a coin never falls on the other side
 
 @dataclass(frozen=True)
 class Case:
-    """A head with some setting, made for features of some width."""
+    """A head with some setting, made for features of nodes and edges of some width."""
 
     name: str
-    make: Callable[[int], Head]
+    make: Callable[[int, int], Head]
 
 
 CASES = [
-    Case("identity", lambda width: Identity()),
-    Case("node-dropping-0.1-printed", lambda width: NodeDropping(HIDDEN, 0.1, "printed")),
-    Case("node-dropping-0.6-relative", lambda width: NodeDropping(HIDDEN, 0.6, "relative")),
-    Case("node-dropping-1-straight", lambda width: NodeDropping(HIDDEN, 1.0, "straight-through")),
-    Case("sub-graph-0-relative", lambda width: SubGraph(HIDDEN, 0, "relative")),
-    Case("sub-graph-1-straight", lambda width: SubGraph(HIDDEN, 1, "straight-through")),
-    Case("sub-graph-5-printed", lambda width: SubGraph(HIDDEN, 5, "printed")),
-    Case("edge-perturbation-printed", lambda width: EdgePerturbation(HIDDEN, 0.1, "printed")),
-    Case("edge-perturbation-relative", lambda width: EdgePerturbation(HIDDEN, 1.0, "relative")),
+    Case("identity", lambda width, edges: Identity()),
+    Case("node-dropping-0.1-printed", lambda width, edges: NodeDropping(HIDDEN, 0.1, "printed")),
+    Case("node-dropping-0.6-relative", lambda width, edges: NodeDropping(HIDDEN, 0.6, "relative")),
+    Case(
+        "node-dropping-1-straight",
+        lambda width, edges: NodeDropping(HIDDEN, 1.0, "straight-through"),
+    ),
+    Case("sub-graph-0-relative", lambda width, edges: SubGraph(HIDDEN, 0, "relative")),
+    Case("sub-graph-1-straight", lambda width, edges: SubGraph(HIDDEN, 1, "straight-through")),
+    Case("sub-graph-5-printed", lambda width, edges: SubGraph(HIDDEN, 5, "printed")),
+    Case(
+        "edge-perturbation-printed",
+        lambda width, edges: EdgePerturbation(HIDDEN, 0.1, "printed", edges),
+    ),
+    Case(
+        "edge-perturbation-relative",
+        lambda width, edges: EdgePerturbation(HIDDEN, 1.0, "relative", edges),
+    ),
     Case(
         "edge-perturbation-straight",
-        lambda width: EdgePerturbation(HIDDEN, 1.0, "straight-through"),
+        lambda width, edges: EdgePerturbation(HIDDEN, 1.0, "straight-through", edges),
     ),
-    Case("feature-masking-own", lambda width: FeatureMasking(width, HIDDEN)),
-    Case("feature-masking-shared", lambda width: FeatureMasking(width, HIDDEN, projection=False)),
+    Case("feature-masking-own", lambda width, edges: FeatureMasking(width, HIDDEN)),
+    Case(
+        "feature-masking-shared",
+        lambda width, edges: FeatureMasking(width, HIDDEN, projection=False),
+    ),
 ]
 # One setting of each head, where the setting does not matter.
 PLAIN = [
-    Case("identity", lambda width: Identity()),
-    Case("node-dropping", lambda width: NodeDropping(HIDDEN)),
-    Case("edge-perturbation", lambda width: EdgePerturbation(HIDDEN)),
-    Case("sub-graph", lambda width: SubGraph(HIDDEN)),
-    Case("feature-masking", lambda width: FeatureMasking(width, HIDDEN)),
+    Case("identity", lambda width, edges: Identity()),
+    Case("node-dropping", lambda width, edges: NodeDropping(HIDDEN)),
+    Case(
+        "edge-perturbation", lambda width, edges: EdgePerturbation(HIDDEN, num_edge_features=edges)
+    ),
+    Case("sub-graph", lambda width, edges: SubGraph(HIDDEN)),
+    Case("feature-masking", lambda width, edges: FeatureMasking(width, HIDDEN)),
 ]
 every_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 fewer = settings(max_examples=30)  # of each of many cases
@@ -86,7 +101,7 @@ every_weighting = pytest.mark.parametrize("weighting", WEIGHTINGS)
 def made(case: Case, graph: GraphBatch, seed: int = 0) -> Head:
     """The head with weights fixed by the seed, in the type and on the device of the batch."""
     torch.manual_seed(seed)
-    return case.make(graph.num_features).to(graph.device, graph.x.dtype)
+    return case.make(graph.num_features, graph.num_edge_features).to(graph.device, graph.x.dtype)
 
 
 def cut(head: Head, graph: GraphBatch, seed: int = 0) -> GraphBatch:
@@ -102,7 +117,7 @@ def generator(seed: int) -> torch.Generator:
 
 def tensors(graph: GraphBatch, encoding: Encoding) -> list[Tensor]:
     parts = [graph.x, graph.edge_index, graph.batch, encoding.nodes, encoding.graphs]
-    return parts if graph.edge_weight is None else [*parts, graph.edge_weight]
+    return [*parts, *(v for v in (graph.edge_weight, graph.edge_attr) if v is not None)]
 
 
 def batch_of(*graphs: tuple[int, Iterable[Edge]], width: int = 3) -> GraphBatch:
@@ -119,6 +134,14 @@ def batch_of(*graphs: tuple[int, Iterable[Edge]], width: int = 3) -> GraphBatch:
         batch=torch.tensor(home),
         num_graphs=len(graphs),
     )
+
+
+def with_attributes(graph: GraphBatch, width: int = 2) -> GraphBatch:
+    """The batch with attributes that are the same in both directions of an edge."""
+    source, target = graph.edge_index.cpu()
+    low, high = torch.minimum(source, target), torch.maximum(source, target)
+    phases = (low * 3.0 + high * 7.0).unsqueeze(-1) + torch.arange(width)
+    return graph.replace(edge_attr=phases.sin().to(graph.x))
 
 
 def path(n: int) -> tuple[int, list[Edge]]:
@@ -146,7 +169,7 @@ def same_edges(graph: GraphBatch, other: GraphBatch) -> bool:
 def test_every_named_head_is_in_the_table() -> None:
     names = {case.name for case in PLAIN}
     assert names == set(HEADS)
-    assert {type(case.make(3)) for case in PLAIN} == set(HEADS.values())
+    assert {type(case.make(3, 0)) for case in PLAIN} == set(HEADS.values())
 
 
 @every_case
@@ -165,6 +188,8 @@ def test_a_view_is_cut_from_its_own_graph(case: Case, graph: GraphBatch, seed: i
     source, target = view.edge_index
     assert torch.equal(view.batch[source], view.batch[target])
     assert view.weights().shape == (view.num_edges,)
+    assert (view.edge_attr is None) == (graph.edge_attr is None)
+    assert view.num_edge_features == graph.num_edge_features
 
 
 @every_case
@@ -192,6 +217,7 @@ def test_the_same_seed_cuts_the_same_view(case: Case, graph: GraphBatch, seed: i
     assert torch.equal(one.x, two.x)
     assert torch.equal(one.edge_index, two.edge_index)
     assert torch.equal(one.weights(), two.weights())
+    assert attributed_edges(one) == attributed_edges(two)
     assert origins(one) == origins(two)
 
 
@@ -213,12 +239,15 @@ def test_a_view_has_its_graphs_type_and_device(
     case: Case, dtype: torch.dtype, device: torch.device
 ) -> None:
     graph = some_graphs().to(device, dtype)
-    graph = graph.replace(edge_weight=torch.full_like(graph.weights(), 2.0))
+    graph = with_attributes(graph.replace(edge_weight=torch.full_like(graph.weights(), 2.0)))
     view = cut(made(case, graph), graph)
+    assert view.edge_attr is not None
+    assert view.edge_attr.dtype == dtype
     assert view.x.dtype == dtype
     assert view.weights().dtype == dtype
     assert view.origin is not None
-    for tensor in (view.x, view.edge_index, view.batch, view.origin, view.weights()):
+    places = view.edge_index, view.batch, view.origin
+    for tensor in (view.x, *places, view.weights(), view.edge_attr):
         assert tensor.device.type == device.type
 
 
@@ -233,18 +262,21 @@ def test_a_view_has_its_graphs_type_and_device(
         pytest.param(batch_of((1, []), path(4), (1, []), (3, [])), id="mixed"),
     ],
 )
+@pytest.mark.parametrize("attributed", [False, True])
 def test_a_head_takes_the_smallest_graphs(
-    case: Case, graph: GraphBatch, device: torch.device
+    case: Case, graph: GraphBatch, attributed: bool, device: torch.device
 ) -> None:
     graph = graph.to(device)
+    graph = with_attributes(graph) if attributed else graph
     view = cut(made(case, graph), graph).validate()
+    assert view.num_edge_features == graph.num_edge_features
     assert view.num_graphs == graph.num_graphs
     assert all(1 <= kept <= n for kept, n in zip(sizes(view), sizes(graph), strict=True))
 
 
 @every_head
 def test_a_loaded_head_cuts_the_same_view(case: Case, device: torch.device) -> None:
-    graph = some_graphs().to(device)
+    graph = with_attributes(some_graphs().to(device))
     head, other = made(case, graph, seed=1), made(case, graph, seed=2)
     other.load_state_dict(head.state_dict())
     one, two = cut(head, graph), cut(other, graph)
@@ -265,6 +297,7 @@ def test_identity_returns_the_very_tensors(graph: GraphBatch) -> None:
     assert view.edge_index is graph.edge_index
     assert view.batch is graph.batch
     assert view.edge_weight is graph.edge_weight
+    assert view.edge_attr is graph.edge_attr
     assert origins(view) == list(range(graph.num_nodes))
 
 
@@ -297,6 +330,10 @@ def test_a_cut_view_holds_every_edge_between_its_nodes(
     ]
     assert edges_per_graph(view) == expected
     assert torch.equal(view.x, graph.x[view.origin])
+    assert attributed_edges(view) == [
+        [(u, v, e) for u, v, e in edges if u in nodes and v in nodes]
+        for edges, nodes in zip(attributed_edges(graph), nodes_per_graph(view), strict=True)
+    ]
 
 
 def node_probabilities(head: Head, graph: GraphBatch, encoding: Encoding) -> list[float]:
@@ -505,6 +542,52 @@ def test_edge_perturbation_leaves_the_nodes_alone(
 
 
 @given(graph=graph_batches(), seed=seeds)
+def test_a_kept_edge_keeps_its_attributes_and_a_new_one_has_those_of_an_edge(
+    graph: GraphBatch, seed: int
+) -> None:
+    torch.manual_seed(seed)
+    head = EdgePerturbation(HIDDEN, num_edge_features=graph.num_edge_features)
+    view = cut(head, graph, seed)
+    for before, after in zip(attributed_edges(graph), attributed_edges(view), strict=True):
+        joined = pairs((u, v) for u, v, _ in before)
+        known = {e for _, _, e in before}
+        for edge, number in Counter(after).items():
+            if edge[0] == edge[1] or (min(edge[:2]), max(edge[:2])) in joined:
+                assert number == before.count(edge)
+            else:
+                assert edge[2] in known
+
+
+@given(graph=graph_batches(undirected=True, attributed=True), seed=seeds)
+def test_both_directions_of_any_edge_have_the_same_attributes(graph: GraphBatch, seed: int) -> None:
+    torch.manual_seed(seed)
+    head = EdgePerturbation(HIDDEN, num_edge_features=graph.num_edge_features)
+    for edges in attributed_edges(cut(head, graph, seed)):
+        assert edges == sorted((v, u, e) for u, v, e in edges)
+
+
+def test_the_head_keeps_edges_by_their_attributes() -> None:
+    """One attribute decides: its edges stay, the others go, and no edge is new."""
+    graph = with_attributes(some_graphs(), width=1)
+    assert graph.edge_attr is not None
+    graph = graph.replace(edge_attr=(graph.edge_attr > 0).float())
+    head = EdgePerturbation(HIDDEN, num_edge_features=1)
+    for parameter in head.parameters():
+        nn.init.zeros_(parameter)
+    last = head.mlp.rest[1]
+    assert isinstance(last, nn.Linear)
+    with torch.no_grad():  # one hidden unit: 2 SURE where the edge exists and has the attribute
+        head.mlp.first.weight[0, HIDDEN:] = 2 * SURE
+        head.mlp.first.bias[0] = -2 * SURE
+        last.weight[0, 0] = 1.0
+        last.bias[:] = -SURE
+    kept = attributed_edges(cut(head, graph))
+    expected = [[edge for edge in edges if edge[2] == (1.0,)] for edges in attributed_edges(graph)]
+    assert kept == expected
+    assert 0 < sum(map(len, kept)) < graph.num_edges
+
+
+@given(graph=graph_batches(), seed=seeds)
 def test_an_edge_is_kept_with_all_its_directions_and_repetitions(
     graph: GraphBatch, seed: int
 ) -> None:
@@ -587,10 +670,15 @@ def test_a_perturbed_edge_weighs_its_probability(
     weighting: EdgeWeighting, graph: GraphBatch, seed: int
 ) -> None:
     torch.manual_seed(seed)
-    head = EdgePerturbation(HIDDEN, edge_weighting=weighting).double()
+    head = EdgePerturbation(
+        HIDDEN, edge_weighting=weighting, num_edge_features=graph.num_edge_features
+    ).double()
     encoding = encode(graph, HIDDEN, seed)
     view = head(graph, encoding, generator(seed))
     h = encoding.nodes.detach()
+    if graph.edge_attr is not None:
+        check_probabilities_by_attributes(head, graph, view, h)
+        return
     for before, after in zip(weighted_edges(graph), weighted_edges(view), strict=True):
         own: defaultdict[Edge, list[float]] = defaultdict(list)
         for u, v, w in before:
@@ -609,6 +697,30 @@ def test_a_perturbed_edge_weighs_its_probability(
                     assert min(abs(factor - w) for _, _, w in before) < 1e-9
 
 
+def check_probabilities_by_attributes(
+    head: EdgePerturbation, graph: GraphBatch, view: GraphBatch, h: Tensor
+) -> None:
+    """Every weight is the probability by the mean attributes of a pair, times an edge's weight."""
+    assert graph.edge_attr is not None
+    rows: defaultdict[Edge, list[Tensor]] = defaultdict(list)
+    for (u, v), e in zip(graph.edge_index.T.tolist(), graph.edge_attr, strict=True):
+        rows[min(u, v), max(u, v)].append(e)
+    means = {pair: torch.stack(found).mean(0) for pair, found in rows.items()}
+    own = graph.weights().tolist()
+    for (u, v), w in zip(view.edge_index.T.tolist(), view.weights().tolist(), strict=True):
+        pair = min(u, v), max(u, v)
+        joined = pair in means
+        exists = torch.tensor([float(joined)], dtype=torch.float64)
+        # A new edge was drawn for one of the pairs, which are not told apart here.
+        candidates = [means[pair]] if joined else list(means.values())
+        expected = {
+            head.mlp(torch.cat([h[u] + h[v], e, exists])).sigmoid().item() * factor
+            for e in candidates
+            for factor in own
+        }
+        assert min(abs(w - value) for value in expected) < 1e-9
+
+
 @every_weighting
 @given(graph=graph_batches(weighted=False), seed=seeds)
 def test_perturbed_weights_lie_between_zero_and_one(
@@ -624,11 +736,14 @@ def test_perturbed_weights_lie_between_zero_and_one(
 
 
 @every_weighting
+@pytest.mark.parametrize("attributes", [0, 2])
 def test_perturbed_weights_carry_the_gradient_to_head_and_encoding(
-    weighting: EdgeWeighting, device: torch.device
+    weighting: EdgeWeighting, attributes: int, device: torch.device
 ) -> None:
-    graph = some_graphs().to(device, torch.float64)
-    head = EdgePerturbation(HIDDEN, edge_weighting=weighting).to(device, torch.float64)
+    graph = with_attributes(some_graphs().to(device, torch.float64), width=attributes)
+    graph = graph if attributes else graph.replace(edge_attr=None)
+    head = EdgePerturbation(HIDDEN, edge_weighting=weighting, num_edge_features=attributes)
+    head = head.to(device, torch.float64)
     encoding = encode(graph, HIDDEN)
     view = head(graph, encoding, generator(0))
     assert view.edge_weight is not None
@@ -636,6 +751,9 @@ def test_perturbed_weights_carry_the_gradient_to_head_and_encoding(
     for name, parameter in [*head.named_parameters(), ("nodes", encoding.nodes)]:
         assert parameter.grad is not None, name
         assert parameter.grad.abs().sum() > 1e-6, name
+    gradient = head.mlp.first.weight.grad
+    assert gradient is not None
+    assert bool((gradient.abs().sum(0) > 1e-9).all())  # each column: nodes, attributes, indicator
 
 
 @pytest.mark.parametrize("temperature", [0.05, 1.0, 20.0])
@@ -645,6 +763,11 @@ def test_edges_are_kept_as_often_as_their_probability_says(temperature: float) -
     head.temperature = temperature
     kept = cut(head, graph).num_edges / graph.num_edges
     assert kept == pytest.approx(0.75, abs=0.04)  # four standard deviations
+
+
+def test_a_head_for_attributes_refuses_a_batch_without() -> None:
+    with pytest.raises(ValueError, match="made for 2 edge attributes, got a batch with 0"):
+        cut(EdgePerturbation(HIDDEN, num_edge_features=2), some_graphs())
 
 
 # Feature masking.
@@ -671,6 +794,7 @@ def test_feature_masking_leaves_the_structure_alone(graph: GraphBatch, seed: int
     assert torch.equal(view.edge_index, graph.edge_index)
     assert torch.equal(view.batch, graph.batch)
     assert torch.equal(view.weights(), graph.weights())
+    assert view.edge_attr is graph.edge_attr
     assert origins(view) == list(range(graph.num_nodes))
 
 

@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 from torch import Tensor, nn
-from torch_geometric.nn import GCNConv, GINConv
+from torch_geometric.nn import GCNConv, GINConv, GINEConv
 
 import reference
 from lg2ar import adjacency, layers
@@ -19,20 +19,24 @@ from lg2ar.layers import (
     BatchNorm,
     WeightedGCNConv,
     WeightedGINConv,
+    WeightedGINEConv,
     aggregate,
     dropout,
     initialise,
     pass_messages,
 )
-from reference import SHAPES, assert_agree, layers_of, make_graph, matrix, row, shaken, table
+from reference import (
+    SHAPES,
+    assert_agree,
+    layers_of,
+    leaves,
+    make_graph,
+    matrix,
+    row,
+    shaken,
+    table,
+)
 from watch import LargestTensor
-
-
-def leaves(graph: GraphBatch, *modules: nn.Module) -> list[Tensor]:
-    """Everything a gradient can reach."""
-    own = [] if graph.edge_weight is None else [graph.edge_weight]
-    return [graph.x, *own, *(p for module in modules for p in module.parameters())]
-
 
 # ------------------------------------------------------------------ aggregate
 
@@ -114,6 +118,35 @@ def test_without_gradient_no_tensor_of_all_messages_is_made(
     torch.testing.assert_close(result, expected.detach(), rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("layer", [WeightedGINEConv, WeightedGCNConv])
+def test_without_gradient_attributed_messages_are_made_in_blocks(
+    layer: type[WeightedGINEConv | WeightedGCNConv],
+    device: torch.device,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    N, E, d, d_e, block = 20, 3000, 8, 5, 400
+    graph = GraphBatch(
+        x=torch.randn(N, d),
+        edge_index=torch.randint(N, (2, E)),
+        batch=torch.zeros(N, dtype=torch.long),
+        num_graphs=1,
+        edge_weight=torch.rand(E),
+        edge_attr=torch.randn(E, d_e),
+    ).to(device)
+    module = layer(d, d, d_e).to(device)
+    monkeypatch.setattr(layers, "BLOCK", block)
+    assert graph.edge_attr is not None
+    with LargestTensor(graph.edge_index, graph.edge_attr) as largest:
+        expected = module(graph.x, graph)
+    # With a gradient all at once, linear in edges: as wide as the attributes alone in the GCN.
+    wide = d if layer is WeightedGINEConv or device.type == "cuda" else d_e
+    assert largest.numel == E * wide
+    with torch.no_grad(), LargestTensor(graph.edge_index, graph.edge_attr) as largest:
+        result = module(graph.x, graph)
+    assert 0 < largest.numel <= E
+    torch.testing.assert_close(result, expected.detach(), rtol=1e-4, atol=1e-4)
+
+
 # ------------------------------------------------------------------ graph layers
 
 
@@ -125,6 +158,92 @@ def test_gin_layer_equals_the_dense_formula(name: str, weighted: bool, seed: int
     module = shaken(WeightedGINConv(3, 2))
     slow = matrix(reference.gin_layer(layers_of(module.mlp), table(graph.x), graph))
     assert_agree(module(graph.x, graph), slow, leaves(graph, module))
+
+
+@pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.parametrize("weighted", [True, False])
+@pytest.mark.parametrize("seed", range(2))
+def test_gine_layer_equals_the_loop_over_edges(name: str, weighted: bool, seed: int) -> None:
+    graph = make_graph(name, weighted=weighted, seed=seed, attributes=2)
+    module = shaken(WeightedGINEConv(3, 2, 2))
+    W, b = table(module.edges.weight), row(module.edges.bias)
+    slow = matrix(reference.gine_layer(layers_of(module.mlp), W, b, table(graph.x), graph))
+    assert_agree(module(graph.x, graph), slow, leaves(graph, module))
+
+
+@pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.parametrize("weighted", [True, False])
+@pytest.mark.parametrize("seed", range(2))
+def test_gcn_layer_with_attributes_equals_the_loop_over_edges(
+    name: str, weighted: bool, seed: int
+) -> None:
+    graph = make_graph(name, weighted=weighted, seed=seed, attributes=2)
+    module = shaken(WeightedGCNConv(3, 2, 2))
+    assert module.edges is not None
+    W, W_e, b = table(module.linear.weight), table(module.edges.weight), row(module.bias)
+    slow = matrix(reference.gcn_layer_with_attributes(W, W_e, b, table(graph.x), graph))
+    assert_agree(module(graph.x, graph), slow, leaves(graph, module))
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_gine_layer_without_weights_equals_pyg(name: str) -> None:
+    graph = make_graph(name, weighted=False, attributes=4)
+    module = shaken(WeightedGINEConv(3, 2, 4))
+    first = nn.Linear(3, 2)  # PyG reads its width
+    theirs = GINEConv(nn.Sequential(first, nn.ReLU(), nn.Linear(2, 2)), edge_dim=4).double()
+    theirs.nn[0].load_state_dict(module.mlp.first.state_dict())
+    theirs.nn[2].load_state_dict(module.mlp.rest[1].state_dict())
+    theirs.lin.load_state_dict(module.edges.state_dict())
+    expected = theirs(graph.x, graph.edge_index, graph.edge_attr)
+    torch.testing.assert_close(module(graph.x, graph), expected)
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_gcn_layer_that_gives_attributes_no_weight_is_the_plain_one(name: str) -> None:
+    graph = make_graph(name, attributes=2)
+    module, plain = shaken(WeightedGCNConv(3, 2, 2)), shaken(WeightedGCNConv(3, 2))
+    assert module.edges is not None
+    nn.init.zeros_(module.edges.weight)
+    plain.load_state_dict(
+        {key: value for key, value in module.state_dict().items() if "edges" not in key}
+    )
+    torch.testing.assert_close(module(graph.x, graph), plain(graph.x, graph))
+
+
+@pytest.mark.parametrize("layer", [WeightedGINEConv, WeightedGCNConv])
+def test_a_layer_for_attributes_refuses_others_and_none(
+    layer: type[WeightedGINEConv | WeightedGCNConv],
+) -> None:
+    module = layer(3, 2, 2).double()
+    for width in (0, 1, 3):
+        graph = make_graph("random sparse", attributes=width)
+        with pytest.raises(
+            ValueError, match=f"made for 2 edge attributes, got a batch with {width}"
+        ):
+            module(graph.x, graph)
+
+
+@pytest.mark.parametrize("layer", [WeightedGINConv, WeightedGCNConv])
+def test_a_layer_without_attributes_does_not_look_at_them(
+    layer: type[WeightedGINConv | WeightedGCNConv],
+) -> None:
+    module, graph = layer(3, 2).double(), make_graph("random sparse", attributes=2)
+    plain = graph.replace(edge_attr=None)
+    assert torch.equal(module(graph.x, graph), module(graph.x, plain))
+
+
+def test_what_an_attribute_does_depends_on_the_neighbour_it_leads_to() -> None:
+    """Two edges change places, which no sum of neighbours beside a sum of attributes tells."""
+    graph = make_graph("directed", weighted=False, attributes=2)
+    chosen = torch.tensor([1, 2])  # from nodes 1 and 3, both to node 2
+    assert graph.edge_attr is not None
+    assert graph.edge_index[1, chosen].tolist() == [2, 2]
+    other = graph.edge_attr.detach().clone()
+    other[chosen] = other[chosen.flip(0)]
+    module = shaken(WeightedGINEConv(3, 2, 2))
+    one, two = module(graph.x, graph), module(graph.x, graph.replace(edge_attr=other))
+    changed = (one - two).abs().amax(1) > 1e-6
+    assert changed.nonzero().flatten().tolist() == [2]
 
 
 @pytest.mark.parametrize("name", SHAPES)

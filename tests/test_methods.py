@@ -16,11 +16,12 @@ from torch import Generator, Tensor
 
 import lg2ar.model
 import reference
-from lg2ar.config import HEAD_NAMES, Config
+from lg2ar.config import HEAD_NAMES, Config, Level
 from lg2ar.data.batches import GraphStore
 from lg2ar.data.egonets import EgoNets
 from lg2ar.data.toy import toy_graphs, toy_nodes
 from lg2ar.errors import InputError
+from lg2ar.finetuning import fine_tune, supervised_splits
 from lg2ar.graph import GraphBatch
 from lg2ar.methods import build, graphcl, names
 from lg2ar.methods.graphcl import AUGMENTATIONS, HOPS, GraphCL
@@ -30,6 +31,7 @@ from lg2ar.training import Trainer
 from reference import ONE, SHAPES, assert_agree, edges, make_graph, shaken
 from strategies import (
     Edge,
+    attributed_edges,
     edges_per_graph,
     graph_batches,
     nodes_per_graph,
@@ -102,6 +104,49 @@ def test_a_step_gives_a_loss_and_all_gradients(
 
 @every_method
 @every_level
+def test_every_method_reads_edge_attributes(method: str, level: str) -> None:
+    graph = make_graph("random many", attributes=2).to("cpu", torch.float32)
+    model = build(config(method, level=level), graph.num_features, 2)
+    start = build(config("lg2ar", level=level), graph.num_features, 2).base_encoder.state_dict()
+    assert all(torch.equal(v, start[k]) for k, v in model.base_encoder.state_dict().items())
+    output = step(model, graph)
+    output.loss.backward()  # type: ignore[no-untyped-call]
+    for name, parameter in model.base_encoder.named_parameters():
+        if "edges" in name:
+            assert parameter.grad is not None, name
+            assert parameter.grad.abs().max() > 0, name
+    assert graph.edge_attr is not None
+    other = graph.replace(edge_attr=2 * graph.edge_attr.detach())
+    assert step(model, other).loss.item() != output.loss.item()
+
+
+@every_level
+def test_fine_tuning_learns_from_edge_attributes_alone(level: Level) -> None:
+    """Rings that differ in nothing but the kind of their edges, which is the label."""
+    size, number = 5, 24
+    node = torch.arange(size * number)
+    ahead = torch.stack([node, node // size * size + (node + 1) % size])
+    edge_index = torch.cat([ahead, ahead.flip(0)], dim=1)
+    kind = edge_index[0] // size % 2
+    graph = GraphBatch(
+        x=torch.ones(len(node), 1),
+        edge_index=edge_index,
+        batch=node // size if level == "graph" else torch.zeros_like(node),
+        num_graphs=number if level == "graph" else 1,
+        edge_attr=torch.eye(2)[kind],
+    ).validate()
+    y = torch.arange(number) % 2 if level == "graph" else node // size % 2
+    split = supervised_splits(y, folds=3)[0]
+    chosen = config("lg2ar", level=level)
+    settings: dict[str, Any] = {"epochs": 15, "learning_rate": 1e-2, "level": level}
+    seeing = build(chosen, 1, 2).base_encoder
+    assert fine_tune(seeing, graph, y, split, **settings).test[-1] == 100
+    blind = build(chosen, 1).base_encoder
+    assert fine_tune(blind, graph, y, split, **settings).test[-1] < 80
+
+
+@every_method
+@every_level
 def test_the_output_says_what_was_drawn(method: str, level: str) -> None:
     graph = some_batch(level)
     model = build(config(method, level=level), graph.num_features)
@@ -158,10 +203,11 @@ def test_a_loaded_state_gives_the_same_step(method: str) -> None:
 
 
 @every_method
+@pytest.mark.parametrize("attributes", [0, 2])
 @pytest.mark.parametrize("name", ["single nodes", "no edges", "complete", "self-loops", "directed"])
-def test_a_step_takes_odd_graphs(method: str, name: str) -> None:
-    graph = make_graph(name).to("cpu", torch.float32)
-    model = build(config(method), graph.num_features)
+def test_a_step_takes_odd_graphs(method: str, name: str, attributes: int) -> None:
+    graph = make_graph(name, attributes=attributes).to("cpu", torch.float32)
+    model = build(config(method), graph.num_features, graph.num_edge_features)
     for seed in range(3):
         assert step(model, graph, seed).loss.isfinite()
 
@@ -425,7 +471,8 @@ def test_an_augmentation_leaves_its_input_alone(
     name: str, graph: GraphBatch, seed: int, ratio: float
 ) -> None:
     def tensors() -> list[Tensor]:
-        return [graph.x, graph.edge_index, graph.batch, graph.weights()]
+        own = [] if graph.edge_attr is None else [graph.edge_attr]
+        return [graph.x, graph.edge_index, graph.batch, graph.weights(), *own]
 
     before = [tensor.clone() for tensor in tensors()]
     cut(name, graph, ratio, seed)
@@ -440,6 +487,8 @@ def test_all_is_kept_where_the_share_is_one(name: str, graph: GraphBatch, seed: 
     assert origins(view) == list(range(graph.num_nodes))
     assert torch.equal(view.x, graph.x)
     assert weighted_edges(view) == weighted_edges(graph)
+    assert attributed_edges(view) == attributed_edges(graph)
+    assert view.num_edge_features == graph.num_edge_features
 
 
 @every_augmentation
@@ -490,6 +539,10 @@ def test_a_cut_view_is_induced_by_a_share_of_the_nodes(
         weighted_edges(graph), nodes_per_graph(view), weighted_edges(view), strict=True
     ):
         assert after == [edge for edge in before if edge[0] in nodes and edge[1] in nodes]
+    assert attributed_edges(view) == [
+        [edge for edge in before if edge[0] in nodes and edge[1] in nodes]
+        for before, nodes in zip(attributed_edges(graph), nodes_per_graph(view), strict=True)
+    ]
 
 
 def test_every_node_is_dropped_as_often() -> None:
@@ -594,6 +647,20 @@ def test_a_kept_edge_keeps_its_weight_and_a_new_one_has_one_of_its_graph(
                 assert edge[2] in {w for _, _, w in before}
 
 
+@given(graph=graph_batches(attributed=True), seed=seeds)
+def test_a_kept_edge_keeps_its_attributes_and_a_new_one_has_those_of_its_graph(
+    graph: GraphBatch, seed: int
+) -> None:
+    view = cut("edge-perturbation", graph, 0.5, seed)
+    for before, after in zip(attributed_edges(graph), attributed_edges(view), strict=True):
+        own = {(u, v) for u, v, _ in before}
+        for edge in after:
+            if edge[:2] in own:
+                assert edge in before
+            else:
+                assert edge[2] in {e for _, _, e in before}
+
+
 def test_every_edge_is_dropped_and_every_non_edge_added_as_often() -> None:
     graph = batch_of(*[path(5) for _ in range(4000)])
     found = Counter((u % 5, v % 5) for u, v in edges(cut("edge-perturbation", graph, 0.5)) if u < v)
@@ -613,6 +680,7 @@ def test_masked_nodes_have_the_mean_of_their_graph(
     view = cut("feature-masking", graph, ratio, seed)
     assert torch.equal(view.edge_index, graph.edge_index)
     assert torch.equal(view.weights(), graph.weights())
+    assert view.edge_attr is graph.edge_attr
     for nodes in nodes_per_graph(graph):
         same = [v for v in nodes if torch.equal(view.x[v], graph.x[v])]
         mean = graph.x[nodes].mean(0)

@@ -156,6 +156,18 @@ def test_the_policy_and_the_list_of_heads_must_agree() -> None:
         )
 
 
+@pytest.mark.parametrize("level", ["graph", "node"])
+def test_without_edge_attributes_nothing_is_built_for_them(level: str) -> None:
+    plain = build(config(level=level), WIDTH).state_dict()
+    asked = build(config(level=level), WIDTH, num_edge_features=0).state_dict()
+    assert list(plain) == list(asked)
+    assert all(torch.equal(plain[name], asked[name]) for name in plain)
+    attributed = build(config(level=level), WIDTH, num_edge_features=3).state_dict()
+    new = {name for name in attributed if name not in plain}
+    assert new
+    assert all("edges" in name or "network.embedding" in name for name in new)
+
+
 def test_an_unknown_head_is_refused() -> None:
     with pytest.raises(ValueError, match="'rotate'"):
         build_head("rotate", config(), WIDTH)
@@ -651,3 +663,84 @@ def test_the_encoders_start_alike_whatever_the_policy_and_the_heads() -> None:
     assert not torch.equal(
         first.base_encoder.state_dict()[weight], other.base_encoder.state_dict()[weight]
     )
+
+
+# Edge attributes.
+
+
+def attributed(numbers: Iterable[int], width: int = 3) -> GraphBatch:
+    """The same shapes, their edges of different kinds, which both directions share."""
+    graph = shapes(numbers)
+    source, target = graph.edge_index
+    kind = (torch.minimum(source, target) * 5 + torch.maximum(source, target)) % width
+    return graph.replace(edge_attr=F.one_hot(kind, width).float())
+
+
+@every_contrast
+@pytest.mark.parametrize("head", HEAD_NAMES)
+def test_gradients_reach_all_that_reads_edge_attributes(contrast: str, head: str) -> None:
+    graph = attributed(range(6))
+    model = build(config(contrast=contrast, heads=[head], hops=1), WIDTH, 3)
+    stepped_back(model, graph)
+    base = gradients(model.base_encoder)
+    for name in ("embedding.weight", "convs.0.edges.weight", "convs.1.edges.weight"):
+        gradient = base[f"network.{name}"]
+        assert gradient is not None, name
+        assert gradient.abs().max() > 0, name
+    learned = {"edge-perturbation", "node-dropping", "sub-graph", "feature-masking"}
+    read = [g for name, g in gradients(model.augmentation_encoder).items() if "edges" in name]
+    assert len(read) == 4
+    assert all((g is not None and bool(g.abs().max() > 0)) == (head in learned) for g in read)
+
+
+@pytest.mark.parametrize("level", ["graph", "node"])
+def test_other_edge_attributes_give_another_loss_and_other_embeddings(level: str) -> None:
+    graph = attributed(range(6))
+    assert graph.edge_attr is not None
+    other = graph.replace(edge_attr=graph.edge_attr.roll(1, dims=1))
+    model = build(config(level=level), WIDTH, 3).eval()
+    assert step(model, graph).loss.item() != step(model, other).loss.item()
+    one, two = model.base_encoder.embed(graph), model.base_encoder.embed(other)
+    assert not torch.allclose(one.graphs, two.graphs)
+    assert not torch.allclose(one.nodes, two.nodes)
+
+
+@pytest.mark.parametrize("level", ["graph", "node"])
+def test_a_model_without_edge_attributes_does_not_look_at_them(level: str) -> None:
+    model = build(config(level=level), WIDTH)
+    plain, graph = shapes(range(6)), attributed(range(6))
+    for seed in range(4):
+        assert step(model, graph, seed).loss.item() == step(model, plain, seed).loss.item()
+
+
+def test_a_model_for_edge_attributes_refuses_graphs_without() -> None:
+    with pytest.raises(ValueError, match="made for 3 edge attributes, got a batch with 0"):
+        step(build(config(), WIDTH, 3), shapes(range(4)))
+
+
+@pytest.mark.parametrize("level", ["graph", "node"])
+@settings(max_examples=20)
+@given(graph=graph_batches(attributed=True), seed=st.integers(0, 99))
+def test_a_step_takes_any_batch_with_edge_attributes(
+    level: str, graph: GraphBatch, seed: int
+) -> None:
+    model = build(config(level=level), graph.num_features, graph.num_edge_features)
+    output = step(model, graph, seed)
+    assert output.loss.isfinite()
+    for view in output.views:
+        view.validate()
+        assert view.num_edge_features == graph.num_edge_features
+
+
+def test_training_tells_edge_kinds_apart() -> None:
+    """Rings that differ in nothing but the kinds of their edges get embeddings of their own."""
+    numbers = [5] * 12
+    graph = shapes(numbers)
+    kind = graph.batch[graph.edge_index[0]] % 2
+    graph = graph.replace(edge_attr=F.one_hot(kind, 2).float())
+    model = build(config(hidden=8, readout="mean"), WIDTH, 2)
+    trainer = Trainer(model, learning_rate=1e-2)
+    trainer.fit(lambda seed: [graph], 5)
+    rows = model.eval().base_encoder.embed(graph).graphs
+    assert torch.allclose(rows[0], rows[2], atol=1e-5)
+    assert (rows[0] - rows[1]).norm() > 0.1 * rows[0].norm()

@@ -18,6 +18,7 @@ from lg2ar.ops import (
     segment_rank,
     segment_softmax,
     segment_sum,
+    with_candidates,
 )
 from reference import SHAPES, assert_agree, edges, make_graph, members, row, table, vector
 
@@ -113,7 +114,7 @@ def test_k_hop_walks_one_edge_at_a_time_along_a_long_path() -> None:
 @pytest.mark.parametrize("weighted", [True, False])
 @pytest.mark.parametrize("seed", range(3))
 def test_induced_subgraph_equals_sets(name: str, weighted: bool, seed: int) -> None:
-    graph = make_graph(name, weighted=weighted)
+    graph = make_graph(name, weighted=weighted, attributes=seed)
     torch.manual_seed(seed)
     kept = torch.rand(graph.num_nodes) < 0.6
     kept[[nodes[0] for nodes in members(graph)]] = True
@@ -132,6 +133,11 @@ def test_induced_subgraph_equals_sets(name: str, weighted: bool, seed: int) -> N
         assert view.edge_weight is not None
         assert slow.edge_weight is not None
         assert_agree(view.edge_weight, slow.edge_weight, [graph.edge_weight])
+    assert (view.edge_attr is None) == (seed == 0)
+    if graph.edge_attr is not None:
+        assert view.edge_attr is not None
+        assert slow.edge_attr is not None
+        assert_agree(view.edge_attr, slow.edge_attr, [graph.edge_attr])
 
 
 @pytest.mark.parametrize("name", SHAPES)
@@ -146,6 +152,33 @@ def test_kept_edges_keep_their_weights_and_all_nodes_stay(name: str) -> None:
     assert view.x is graph.x
     assert view.batch is graph.batch
     assert keep_edges(graph.replace(edge_weight=None), kept).edge_weight is None
+    assert view.edge_attr is None
+    attributed = make_graph(name, attributes=2)
+    assert attributed.edge_attr is not None
+    kept_attributes = keep_edges(attributed, kept).edge_attr
+    assert kept_attributes is not None
+    expected = reference.rows_of(attributed.edge_attr, places)
+    assert_agree(kept_attributes, expected, [attributed.edge_attr])
+
+
+@pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.parametrize("weighted", [True, False])
+@pytest.mark.parametrize("attributes", [0, 2])
+def test_candidates_take_weight_and_attributes_of_the_edge_in_their_place(
+    name: str, weighted: bool, attributes: int
+) -> None:
+    graph = make_graph(name, weighted=weighted, attributes=attributes)
+    others = graph.edge_index.flip(1)
+    both = with_candidates(graph, others)
+    assert edges(both) == [*edges(graph), *edges(graph)[::-1]]
+    assert (both.edge_weight is None) == (not weighted)
+    assert both.num_edge_features == attributes
+    E = graph.num_edges
+    for half in (slice(0, E), slice(E, 2 * E)):
+        if both.edge_weight is not None and graph.edge_weight is not None:
+            assert torch.equal(both.edge_weight[half], graph.edge_weight)
+        if both.edge_attr is not None and graph.edge_attr is not None:
+            assert torch.equal(both.edge_attr[half], graph.edge_attr)
 
 
 @pytest.mark.parametrize("name", SHAPES)

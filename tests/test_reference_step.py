@@ -46,10 +46,10 @@ HIDDEN = 3
 TOLERANCE = 1e-9
 
 
-def make_model(seed: int = 0, **settings: Any) -> LG2AR:
+def make_model(seed: int = 0, attributes: int = 0, **settings: Any) -> LG2AR:
     defaults: dict[str, Any] = {"hidden": HIDDEN, "layers": 2, "hops": 1, "ratio": 0.6}
     config = Config.make({**defaults, "seed": seed, **settings})
-    return shaken(build(config, num_features=3), seed)
+    return shaken(build(config, num_features=3, num_edge_features=attributes), seed)
 
 
 # ------------------------------------------------------------------ the heads' formulas
@@ -75,6 +75,21 @@ def test_edge_logits_are_the_mlp_of_the_nodes_sum_beside_the_indicator(name: str
     slow = reference.edge_logits(layers_of(module.mlp), table(nodes), edges(graph), exists.tolist())
     fast = module.logits(nodes, graph.edge_index, exists)
     assert_agree(fast, vector(slow), [nodes, *module.parameters()])
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_edge_logits_with_attributes_have_them_between_nodes_and_indicator(name: str) -> None:
+    graph = make_graph(name, attributes=2)
+    nodes = torch.randn(graph.num_nodes, HIDDEN, dtype=torch.float64, requires_grad=True)
+    module = shaken(EdgePerturbation(HIDDEN, num_edge_features=2))
+    exists = torch.rand(graph.num_edges) < 0.5
+    assert graph.edge_attr is not None
+    slow = reference.edge_logits(
+        *(layers_of(module.mlp), table(nodes), edges(graph), exists.tolist()),
+        reference.attributes(graph),
+    )
+    fast = module.logits(nodes, graph.edge_index, exists, graph.edge_attr)
+    assert_agree(fast, vector(slow), [nodes, graph.edge_attr, *module.parameters()])
 
 
 @pytest.mark.parametrize("name", SHAPES)
@@ -104,8 +119,7 @@ class Replay:
 
     @property
     def leaves(self) -> list[Tensor]:
-        own = [] if self.graph.edge_weight is None else [self.graph.edge_weight]
-        return [self.graph.x, *own, *self.model.parameters()]
+        return reference.leaves(self.graph, self.model)
 
 
 def fast_step(model: LG2AR, graph: GraphBatch, seed: int = 0) -> Replay:
@@ -171,7 +185,10 @@ def slow_edge_perturbation(
     E = graph.num_edges
     negatives, valid, pair = negative_edges(graph, chance)
     candidates = edges(graph) + [(i, j) for i, j in negatives.T.tolist()]
-    logits = reference.edge_logits(layers_of(head.mlp), nodes, candidates, [True] * E + [False] * E)
+    e = 2 * reference.pair_attributes(graph) if head.num_edge_features else None
+    logits = reference.edge_logits(
+        layers_of(head.mlp), nodes, candidates, [True] * E + [False] * E, e
+    )
     first, second = (noise_like(torch.empty(2 * E), chance) for _ in range(2))
     coins = pair.tolist() + [place + E for place in pair.tolist()]
     noise = [(first[coin], second[coin]) for coin in coins]
@@ -242,6 +259,9 @@ def assert_views_agree(replay: Replay, slow: SlowStep) -> None:
         assert fast.batch.tolist() == view.batch.tolist()
         assert_agree(fast.x, view.x, tolerance=TOLERANCE)
         assert_agree(fast.weights(), vector(reference.weights(view)), tolerance=TOLERANCE)
+        assert (fast.edge_attr is None) == (view.edge_attr is None)
+        if fast.edge_attr is not None and view.edge_attr is not None:
+            assert_agree(fast.edge_attr, view.edge_attr, tolerance=TOLERANCE)
 
 
 def check(model: LG2AR, graph: GraphBatch, seed: int = 0, discriminator: str = "dot") -> None:
@@ -269,6 +289,30 @@ def check(model: LG2AR, graph: GraphBatch, seed: int = 0, discriminator: str = "
 )
 def test_step_with_one_head_equals_the_algorithms(head: str, name: str) -> None:
     check(make_model(heads=[head]), make_graph(name))
+
+
+@pytest.mark.parametrize("head", HEAD_NAMES)
+@pytest.mark.parametrize(
+    "name", ["random sparse", "single nodes", "no edges", "self-loops", "duplicates", "directed"]
+)
+def test_step_with_edge_attributes_equals_the_algorithms(head: str, name: str) -> None:
+    check(make_model(heads=[head], attributes=2), make_graph(name, attributes=2))
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("base_encoder", ["gin", "gcn"])
+@pytest.mark.parametrize("feature_projection", ["head", "shared"])
+def test_step_with_edge_attributes_and_all_heads_equals_the_algorithms(
+    seed: int, base_encoder: str, feature_projection: str
+) -> None:
+    model = make_model(
+        seed,
+        attributes=2,
+        layers=1,
+        base_encoder=base_encoder,
+        feature_projection=feature_projection,
+    )
+    check(model, make_graph("random sparse", seed=seed, weighted=False, attributes=2), seed)
 
 
 @pytest.mark.parametrize("head", HEAD_NAMES)

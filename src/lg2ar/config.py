@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from lg2ar import plugins
 from lg2ar.errors import InputError
 
 Level = Literal["graph", "node"]
@@ -33,7 +34,8 @@ class Config:
     """Settings of a run.
 
     Make one with :meth:`make`, which also fills in what depends on the level. Keys that the paper
-    leaves open carry the number of the decision in ``docs/paper.md``.
+    leaves open carry the number of the decision in ``docs/paper.md``. ``policy``, ``heads``,
+    ``discriminator`` and ``bound`` may also name parts of one's own (:mod:`lg2ar.plugins`).
 
     Attributes:
         level: ``graph`` to embed graphs, ``node`` to embed the nodes of one large graph.
@@ -54,7 +56,7 @@ class Config:
         base_encoder: ``gin`` or ``gcn``; the level's own by default.
         base_layers: Layers of the base encoder; 0 means ``layers``.
         readout: How the base encoder makes a graph's row of its nodes; the level's own by default.
-            ``log-sum`` is the sum with each number x replaced by sign(x) log(1 + |x|) (D15).
+            ``log-sum`` is the sum with each number x replaced by ``sign(x) log(1 + |x|)`` (D15).
         projection: Whether the base encoder has projection heads; the level's own by default.
         embedding: Whether embeddings are read before the projection heads or after (D12).
         norm: Whether encoders normalise over the batch (D15).
@@ -285,7 +287,10 @@ def _choice(key: str, value: Any, choices: tuple[str, ...]) -> str:
         for choice in choices:
             if plain(value) == plain(choice):
                 return choice
-    raise InputError(f"{key} = {value!r} must be one of {', '.join(choices)}.")
+    own = plugins.names(key) if key in plugins.GROUPS else []
+    if value in own:
+        return str(value)
+    raise InputError(f"{key} = {value!r} must be one of {', '.join([*choices, *own])}.")
 
 
 def _number(item: dataclasses.Field[Any], value: Any) -> float:

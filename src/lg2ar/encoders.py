@@ -13,7 +13,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lg2ar.graph import Encoding, GraphBatch
-from lg2ar.layers import MLP, BatchNorm, WeightedGCNConv, WeightedGINConv, dropout
+from lg2ar.layers import (
+    MLP,
+    BatchNorm,
+    WeightedGCNConv,
+    WeightedGINConv,
+    WeightedGINEConv,
+    dropout,
+)
 from lg2ar.ops import segment_mean, segment_sum, signed_log
 
 ReadOut = Literal["sum", "mean", "log-sum"]
@@ -23,7 +30,8 @@ class GIN(nn.Module):
     """Graph isomorphism network; the encodings of all its layers side by side.
 
     Follows InfoGraph, which the paper follows: each layer is a two-layer MLP on the weighted sum,
-    then ReLU, batch normalisation and dropout.
+    then ReLU, batch normalisation and dropout. Where edges have attributes the layers are those of
+    Hu et al. (2020), on node features that are brought to ``hidden`` first (docs/paper.md, D17).
 
     Args:
         num_features: Width of the node features, ``d_x``.
@@ -32,6 +40,7 @@ class GIN(nn.Module):
         dropout: Share of each layer's output set to zero while training.
         norm: Whether to normalise each layer over the batch.
         norm_first: Whether that comes before the ReLU instead.
+        num_edge_features: Width of the edge attributes, ``d_e``; 0 does not look at them.
     """
 
     def __init__(
@@ -42,11 +51,21 @@ class GIN(nn.Module):
         dropout: float = 0.0,
         norm: bool = True,
         norm_first: bool = False,
+        num_edge_features: int = 0,
     ) -> None:
         super().__init__()
+        self.embedding: nn.Module = nn.Identity()
+        if num_edge_features:
+            # Features as they come would be cut off at zero with the attributes, and where there
+            # is only one, all attributes would have to pass through it.
+            self.embedding = nn.Linear(num_features, hidden)
+            num_features = hidden
         widths = [num_features, *[hidden] * layers]
         self.convs = nn.ModuleList(
-            WeightedGINConv(before, after) for before, after in itertools.pairwise(widths)
+            WeightedGINEConv(before, after, num_edge_features)
+            if num_edge_features
+            else WeightedGINConv(before, after)
+            for before, after in itertools.pairwise(widths)
         )
         self.norms = nn.ModuleList(
             BatchNorm(hidden) if norm else nn.Identity() for _ in range(layers)
@@ -57,7 +76,7 @@ class GIN(nn.Module):
 
     def forward(self, graph: GraphBatch) -> Tensor:
         """Encode the nodes, shape ``[N, layers * hidden]``."""
-        h, outputs = graph.x, []
+        h, outputs = self.embedding(graph.x), []
         for conv, norm in zip(self.convs, self.norms, strict=True):
             h = conv(h, graph)
             h = F.relu(norm(h)) if self.norm_first else norm(F.relu(h))
@@ -75,6 +94,7 @@ class GCN(nn.Module):
         layers: Number of layers; two in the paper.
         dropout: Share of each layer's output set to zero while training.
         norm: Whether to normalise each layer over the batch.
+        num_edge_features: Width of the edge attributes, ``d_e``; 0 does not look at them.
     """
 
     def __init__(
@@ -84,11 +104,13 @@ class GCN(nn.Module):
         layers: int = 2,
         dropout: float = 0.0,
         norm: bool = False,
+        num_edge_features: int = 0,
     ) -> None:
         super().__init__()
         widths = [num_features, *[hidden] * layers]
         self.convs = nn.ModuleList(
-            WeightedGCNConv(before, after) for before, after in itertools.pairwise(widths)
+            WeightedGCNConv(before, after, num_edge_features)
+            for before, after in itertools.pairwise(widths)
         )
         self.norms = nn.ModuleList(
             BatchNorm(hidden) if norm else nn.Identity() for _ in range(layers)

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from lg2ar.config import Level
-from lg2ar.data.batches import GraphStore
+from lg2ar.data.batches import Store, as_store
 from lg2ar.encoders import Encoder
 from lg2ar.graph import GraphBatch
 from lg2ar.layers import BatchNorm
@@ -19,7 +19,7 @@ BUDGET = {"cpu": 1 << 18, "cuda": 1 << 22}
 @torch.no_grad()
 def embed(
     encoder: Encoder,
-    graph: GraphBatch | GraphStore,
+    graph: GraphBatch | Store,
     level: Level,
     *,
     projected: bool = False,
@@ -45,9 +45,9 @@ def embed(
     encoder.eval()
     try:
         if level == "node":
-            whole = graph.graph if isinstance(graph, GraphStore) else graph
+            whole = graph.graph if isinstance(graph, Store) else graph
             return encoder.embed(whole.to(device), projected).nodes.cpu()
-        store = graph if isinstance(graph, GraphStore) else GraphStore(graph)
+        store = as_store(graph)
         rows = [
             encoder.embed(chunk.to(device), projected).graphs
             for chunk in store.chunks(budget or BUDGET[device.type])
@@ -58,9 +58,7 @@ def embed(
 
 
 @torch.no_grad()
-def calibrate(
-    encoder: Encoder, graph: GraphBatch | GraphStore, *, budget: int | None = None
-) -> None:
+def calibrate(encoder: Encoder, graph: GraphBatch | Store, *, budget: int | None = None) -> None:
     """Set the running statistics of batch normalisation to those of the untouched graphs.
 
     During training they are those of views, which differ from what inference sees; and an
@@ -74,7 +72,7 @@ def calibrate(
     """
     norms = [part for part in encoder.modules() if isinstance(part, BatchNorm)]
     device, training = next(encoder.parameters()).device, encoder.training
-    store = graph if isinstance(graph, GraphStore) else GraphStore(graph)
+    store = as_store(graph)
     encoder.eval()
     try:
         for norm in norms:

@@ -34,6 +34,8 @@ class GraphBatch:
         edge_weight: Weight of each edge, shape ``[E]``; None means that all weigh one.
         origin: For each node its index in the batch (or the large graph) this one was cut from,
             shape ``[N]``; None when it was not cut from anything.
+        edge_attr: Attributes of each edge, shape ``[E, d_e]``; None when edges have none. Both
+            directions of an undirected edge have the same.
     """
 
     x: Tensor
@@ -42,6 +44,7 @@ class GraphBatch:
     num_graphs: int
     edge_weight: Tensor | None = None
     origin: Tensor | None = None
+    edge_attr: Tensor | None = None
 
     @property
     def num_nodes(self) -> int:
@@ -57,6 +60,11 @@ class GraphBatch:
     def num_features(self) -> int:
         """Width of the node features, ``d_x``."""
         return self.x.size(1)
+
+    @property
+    def num_edge_features(self) -> int:
+        """Width of the edge attributes, ``d_e``; zero where there are none."""
+        return 0 if self.edge_attr is None else self.edge_attr.size(1)
 
     @property
     def device(self) -> torch.device:
@@ -104,6 +112,7 @@ class GraphBatch:
             batch=index(self.batch),
             edge_weight=floating(self.edge_weight),
             origin=index(self.origin),
+            edge_attr=floating(self.edge_attr),
         )
 
     def validate(self, name: str = "the batch") -> GraphBatch:
@@ -128,7 +137,7 @@ class GraphBatch:
         """Read a PyG ``Data`` (one graph) or ``Batch`` (many) without a loop over graphs.
 
         Node count is PyG's own, so isolated nodes stay. A graph without features gets a constant
-        one; ``edge_weight`` is taken along where there is one.
+        one; ``edge_weight`` and ``edge_attr`` are taken along where there are some.
         """
         num_nodes = data.num_nodes
         if num_nodes is None:
@@ -143,12 +152,14 @@ class GraphBatch:
             batch = torch.zeros(num_nodes, dtype=torch.long, device=device)
         counted = int(batch.max()) + 1 if batch.numel() else 0
         num_graphs = int(getattr(data, "num_graphs", counted))  # a plain Data does not tell
+        attributes = getattr(data, "edge_attr", None)
         graph = cls(
-            x=x.unsqueeze(-1) if x.dim() == 1 else x,
+            x=_columns(x),
             edge_index=edge_index,
             batch=batch,
             num_graphs=num_graphs,
             edge_weight=getattr(data, "edge_weight", None),
+            edge_attr=None if attributes is None else _columns(attributes),
         )
         return graph.validate(name)
 
@@ -170,9 +181,11 @@ class GraphBatch:
         ptr, offset = self.ptr, torch.zeros(self.num_graphs, dtype=torch.long)
         fields = {"x": self.x, "edge_index": self.edge_index[:, order]}
         slices, increments = {"x": ptr, "edge_index": edge_ptr}, {"x": offset, "edge_index": ptr}
-        if self.edge_weight is not None:
-            fields["edge_weight"] = self.edge_weight[order]
-            slices["edge_weight"], increments["edge_weight"] = edge_ptr, offset
+        for name in ("edge_weight", "edge_attr"):
+            value = getattr(self, name)
+            if value is not None:
+                fields[name] = value[order]
+                slices[name], increments[name] = edge_ptr, offset
         if self.origin is not None:
             fields["origin"] = self.origin
             slices["origin"], increments["origin"] = ptr, offset
@@ -214,21 +227,30 @@ def collate(graphs: Sequence[Data], name: str = "the batch") -> Batch:
                     f"{name}: graph {place} has {what}: {value}, graph 0 has {first[what]}; "
                     "make them alike."
                 )
-    read = ("x", "edge_index", "edge_weight", "y", "num_nodes")
+    read = ("x", "edge_index", "edge_weight", "edge_attr", "y", "num_nodes")
     unread = {key for graph in graphs for key in graph.keys() if key not in read}  # noqa: SIM118
     return Batch.from_data_list(graphs, exclude_keys=sorted(unread))
 
 
 def _fields(graph: Data) -> dict[str, str]:
     """What must be the same in all graphs of a list."""
-    x = graph.x
-    width = 0 if x is None else 1 if x.dim() == 1 else x.size(1)
     return {
-        "node features": str(width),
+        "node features": str(_width(graph.x)),
         "edges": "none" if graph.edge_index is None else "some or an empty list",
         "edge weights": "none" if graph.get("edge_weight") is None else "one per edge",
+        "edge attributes": str(_width(graph.get("edge_attr"))),
         "labels": "none" if graph.get("y") is None else "some",
     }
+
+
+def _width(rows: Tensor | None) -> int:
+    """Numbers in each row of what PyG holds, where a plain list is rows of one."""
+    return 0 if rows is None else 1 if rows.dim() == 1 else rows.size(1)
+
+
+def _columns(rows: Tensor) -> Tensor:
+    """A matrix of what PyG holds, where a plain list is rows of one."""
+    return rows.unsqueeze(-1) if rows.dim() == 1 else rows
 
 
 def _check_types(graph: GraphBatch, name: str) -> None:
@@ -255,6 +277,16 @@ def _check_types(graph: GraphBatch, name: str) -> None:
         raise InputError(
             f"{name}: edge_weight must hold one floating-point number per edge "
             f"({graph.num_edges}), not {_kind(weight)}."
+        )
+    attributes = graph.edge_attr
+    if attributes is not None and (
+        not attributes.is_floating_point()
+        or attributes.dim() != 2
+        or attributes.size(0) != graph.num_edges
+    ):
+        raise InputError(
+            f"{name}: edge_attr must be a floating-point matrix with one row per edge "
+            f"({graph.num_edges}), not {_kind(attributes)}; convert it with edge_attr.float()."
         )
 
 
@@ -303,6 +335,13 @@ def _check_values(graph: GraphBatch, name: str) -> None:
         bad = (~graph.edge_weight.isfinite()).nonzero()
         if bad.numel():
             raise InputError(f"{name}: the weight of edge {int(bad[0])} is not finite; replace it.")
+    if graph.edge_attr is not None:
+        bad = (~graph.edge_attr.isfinite()).any(1).nonzero()
+        if bad.numel():
+            raise InputError(
+                f"{name}: the attributes of edge {int(bad[0])} are not all finite; replace NaN and "
+                "infinity, or drop that edge."
+            )
 
 
 def _kind(value: Tensor) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
@@ -31,26 +32,48 @@ def aggregate(x: Tensor, graph: GraphBatch, edge_weight: Tensor | None) -> Tenso
 
 
 def pass_messages(x: Tensor, edge_index: Tensor, edge_weight: Tensor | None) -> Tensor:
-    """The same sum, one message an edge.
+    """The same sum, one message an edge."""
+    source, target = edge_index
+
+    def message(block: slice) -> Tensor:
+        rows = x.index_select(0, source[block])
+        return rows if edge_weight is None else rows * edge_weight[block].unsqueeze(-1)
+
+    return sum_messages(message, target, torch.zeros_like(x))
+
+
+def sum_messages(message: Callable[[slice], Tensor], target: Tensor, start: Tensor) -> Tensor:
+    """Add the messages that each node hears.
 
     While a gradient is wanted all messages are made at once. Without one, at inference, they are
     made in blocks of edges, so that memory does not grow with the number of edges.
+
+    Args:
+        message: Makes the messages of a range of edges, shape ``[edges, d]``.
+        target: The node that hears each edge, shape ``[E]``.
+        start: What they are added to, shape ``[N, d]``; it is left as it is.
     """
-    source, target = edge_index
     if torch.is_grad_enabled():
-        messages = x.index_select(0, source)
-        if edge_weight is not None:
-            messages = messages * edge_weight.unsqueeze(-1)
-        return torch.zeros_like(x).index_add(0, target, messages)
-    total = torch.zeros_like(x)
-    step = max(1, BLOCK // max(1, x.size(1)))
-    for start in range(0, source.numel(), step):
-        block = slice(start, start + step)
-        messages = x.index_select(0, source[block])
-        if edge_weight is not None:
-            messages *= edge_weight[block].unsqueeze(-1)
-        total.index_add_(0, target[block], messages)
+        return start.index_add(0, target, message(slice(None)))
+    total = start.clone()
+    step = max(1, BLOCK // max(1, start.size(1)))
+    for first in range(0, target.numel(), step):
+        block = slice(first, first + step)
+        total.index_add_(0, target[block], message(block))
     return total
+
+
+def attributes_of(graph: GraphBatch, width: int) -> Tensor:
+    """The edge attributes ``[E, width]`` that a layer of this width reads.
+
+    Raises:
+        ValueError: When the graph has others, or none.
+    """
+    if graph.edge_attr is None or graph.num_edge_features != width:
+        raise ValueError(
+            f"made for {width} edge attributes, got a batch with {graph.num_edge_features}"
+        )
+    return graph.edge_attr
 
 
 def dropout(x: Tensor, p: float, training: bool) -> Tensor:
@@ -133,6 +156,41 @@ class WeightedGINConv(nn.Module):
         return h
 
 
+class WeightedGINEConv(nn.Module):
+    r"""Graph isomorphism layer with edge weights and edge attributes (Hu et al., 2020).
+
+    .. math::
+        h_i' = \mathrm{MLP}\Big(h_i + \sum_{j \to i} w_{ji}\,
+        \mathrm{ReLU}(h_j + W_e e_{ji} + b_e)\Big)
+
+    The ReLU is what ties an attribute to the neighbour it leads to: a plain sum would add up
+    neighbours and attributes apart.
+
+    Args:
+        in_features: Width of the input.
+        out_features: Width of the output and of the MLP's hidden layer.
+        num_edge_features: Width of the edge attributes, ``d_e``.
+    """
+
+    def __init__(self, in_features: int, out_features: int, num_edge_features: int) -> None:
+        super().__init__()
+        self.mlp = MLP(in_features, out_features, out_features, layers=2)
+        self.edges = nn.Linear(num_edge_features, in_features)
+
+    def forward(self, x: Tensor, graph: GraphBatch) -> Tensor:
+        """Encode node rows ``[N, in_features]`` along the edges of ``graph``."""
+        attributes = attributes_of(graph, self.edges.in_features)
+        source, target = graph.edge_index
+        weight = graph.edge_weight
+
+        def message(block: slice) -> Tensor:
+            rows = F.relu(x.index_select(0, source[block]) + self.edges(attributes[block]))
+            return rows if weight is None else rows * weight[block].unsqueeze(-1)
+
+        h: Tensor = self.mlp(sum_messages(message, target, x))
+        return h
+
+
 class WeightedGCNConv(nn.Module):
     r"""Graph convolution with edge weights (Kipf & Welling, 2017).
 
@@ -141,21 +199,26 @@ class WeightedGCNConv(nn.Module):
         \qquad \hat d_i = \sum_{j \to i} \hat w_{ji}
 
     where the weights :math:`\hat w` are those of the graph and a self-loop of weight one at each
-    node. A self-loop that the graph has already is added to it.
+    node. A self-loop that the graph has already is added to it. With edge attributes
+    :math:`W h_j` becomes :math:`W h_j + W_e e_{ji}`; the self-loop has none (docs/paper.md, D17).
 
     Args:
         in_features: Width of the input.
         out_features: Width of the output.
+        num_edge_features: Width of the edge attributes, ``d_e``; 0 does not look at them.
     """
 
-    def __init__(self, in_features: int, out_features: int) -> None:
+    def __init__(self, in_features: int, out_features: int, num_edge_features: int = 0) -> None:
         super().__init__()
         self.linear = nn.Linear(in_features, out_features, bias=False)
         self.bias = nn.Parameter(torch.zeros(out_features))
+        self.edges: nn.Linear | None = None
+        if num_edge_features:
+            self.edges = nn.Linear(num_edge_features, out_features, bias=False)
 
     def forward(self, x: Tensor, graph: GraphBatch) -> Tensor:
         """Encode node rows ``[N, in_features]`` along the edges of ``graph``."""
-        target = graph.edge_index[1]
+        source, target = graph.edge_index
         w = graph.weights().to(x.dtype)
         degree = 1 + segment_sum(w, target, x.size(0))
         # A degree of zero or less, from negative weights, scales to zero as in PyG.
@@ -163,6 +226,17 @@ class WeightedGCNConv(nn.Module):
         scale = degree.where(positive, 1).rsqrt().where(positive, 0)  # [N]
         h: Tensor = self.linear(x) * scale.unsqueeze(-1)  # narrow first: messages are h wide
         total = h + aggregate(h, graph, w)  # h: the self-loop of weight one
+        if self.edges is not None:
+            e = attributes_of(graph, self.edges.in_features)
+            share = w * scale.index_select(0, source)
+
+            def message(block: slice) -> Tensor:
+                return e[block] * share[block].unsqueeze(-1)
+
+            # Summed before they are multiplied by W_e: messages are as narrow as the attributes.
+            total = total + self.edges(
+                sum_messages(message, target, e.new_zeros(x.size(0), e.size(1)))
+            )
         return total * scale.unsqueeze(-1) + self.bias
 
 

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from lg2ar import plugins
 from lg2ar.config import Config
 from lg2ar.discriminators import DISCRIMINATORS, Discriminator
 from lg2ar.encoders import GCN, GIN, Encoder, ReadOut
@@ -26,12 +27,15 @@ from lg2ar.heads import (
     SubGraph,
 )
 from lg2ar.layers import initialise
-from lg2ar.mutual_information import BOUNDS, Bound, donsker_varadhan, jensen_shannon
+from lg2ar.mutual_information import BOUNDS, Bound, info_nce, jensen_shannon, nt_xent
 from lg2ar.policy import POLICIES, Draw, Policy
 from lg2ar.sampling import private_randomness, seed_from, shuffle_features
 
 # Scores of pairs that are kept at a time, of which a bound makes several copies.
 BLOCK = 1 << 22
+
+# The bounds that are means over rows; nothing is known of others.
+MEANS = (jensen_shannon, info_nce, nt_xent)
 
 Contrast = Literal["local-global", "global-global"]
 Negatives = Literal["graphs", "shuffled"]
@@ -138,7 +142,7 @@ class Objective:
         the backward pass, so that memory stays linear in rows.
         """
         step = max(1, BLOCK // max(1, graphs.size(0)))
-        if rows.size(0) <= step or self.bound is donsker_varadhan:  # which is no mean over rows
+        if rows.size(0) <= step or getattr(self.bound, "func", self.bound) not in MEANS:
             return bound(rows, graphs, home)
         weight = self._weight(view, home, rows)
         weight = torch.ones_like(home, dtype=rows.dtype) if weight is None else weight
@@ -274,7 +278,7 @@ class LG2AR(Method):
         return StepOutput(loss=-(there + back), draw=draw, views=(view_i, view_j))
 
 
-def build(config: Config, num_features: int) -> LG2AR:
+def build(config: Config, num_features: int, num_edge_features: int = 0) -> LG2AR:
     """Make the model that a config describes, initialised by its seed.
 
     Every part has a seed of its own: two configs that differ in the policy or the heads start from
@@ -283,9 +287,10 @@ def build(config: Config, num_features: int) -> LG2AR:
     Args:
         config: The settings.
         num_features: Width of the node features, ``d_x``.
+        num_edge_features: Width of the edge attributes, ``d_e``; 0 does not look at them.
     """
     with private_randomness():
-        model = _assemble(config, num_features)
+        model = _assemble(config, num_features, num_edge_features)
         parts: dict[str, nn.Module] = {
             "base encoder": model.base_encoder,
             "augmentation encoder": model.augmentation_encoder,
@@ -307,24 +312,19 @@ def initialise_parts(parts: Mapping[str, nn.Module], seed: int) -> None:
         initialise(part)
 
 
-def _assemble(config: Config, num_features: int) -> LG2AR:
+def _assemble(config: Config, num_features: int, num_edge_features: int) -> LG2AR:
     augmentation_encoder = Encoder(
-        _gin(config, num_features, config.layers),
+        _gin(config, num_features, config.layers, num_edge_features),
         config.hidden,
     )
-    base_encoder = build_base_encoder(config, num_features)
-    bound = BOUNDS[config.bound]
-    if config.bound == "nt-xent":
-        bound = partial(bound, temperature=config.bound_temperature)
+    base_encoder = build_base_encoder(config, num_features, num_edge_features)
     return LG2AR(
         augmentation_encoder=augmentation_encoder,
-        policy=POLICIES[config.policy](
-            config.hidden, len(config.heads), config.temperature, config.replacement
-        ),
-        heads=[build_head(name, config, num_features) for name in config.heads],
+        policy=_build_policy(config),
+        heads=[build_head(name, config, num_features, num_edge_features) for name in config.heads],
         base_encoder=base_encoder,
-        discriminator=DISCRIMINATORS[config.discriminator](base_encoder.out_features),
-        bound=bound,
+        discriminator=build_discriminator(config, base_encoder.out_features),
+        bound=_find_bound(config),
         contrast=cast(Contrast, config.contrast),
         negatives=cast(Negatives, config.negatives),
         normalisation=cast(Normalisation, config.normalisation),
@@ -332,16 +332,40 @@ def _assemble(config: Config, num_features: int) -> LG2AR:
     )
 
 
-def build_base_encoder(config: Config, num_features: int) -> Encoder:
+def _build_policy(config: Config) -> Policy:
+    if config.policy not in POLICIES:
+        return cast(Policy, plugins.find("policy", config.policy)(config))
+    return POLICIES[config.policy](
+        config.hidden, len(config.heads), config.temperature, config.replacement
+    )
+
+
+def build_discriminator(config: Config, width: int) -> Discriminator:
+    """Make the discriminator that a config describes, for encodings of some width."""
+    if config.discriminator not in DISCRIMINATORS:
+        made = plugins.find("discriminator", config.discriminator)(config, width)
+        return cast(Discriminator, made)
+    return DISCRIMINATORS[config.discriminator](width)
+
+
+def _find_bound(config: Config) -> Bound:
+    if config.bound not in BOUNDS:
+        return plugins.find("bound", config.bound)
+    if config.bound == "nt-xent":
+        return partial(BOUNDS[config.bound], temperature=config.bound_temperature)
+    return BOUNDS[config.bound]
+
+
+def build_base_encoder(config: Config, num_features: int, num_edge_features: int = 0) -> Encoder:
     """Make the base encoder that a config describes; its weights are PyTorch's own."""
     features, width = None, num_features
     if config.feature_projection == "shared":
         features, width = nn.Linear(num_features, config.hidden), config.hidden
     layers = config.base_layers or config.layers
     return Encoder(
-        _gin(config, width, layers)
+        _gin(config, width, layers, num_edge_features)
         if config.base_encoder == "gin"
-        else GCN(width, config.hidden, layers, config.dropout, config.norm),
+        else GCN(width, config.hidden, layers, config.dropout, config.norm, num_edge_features),
         config.hidden,
         readout=cast(ReadOut, config.readout),
         projection=config.projection,
@@ -349,19 +373,26 @@ def build_base_encoder(config: Config, num_features: int) -> Encoder:
     )
 
 
-def _gin(config: Config, width: int, layers: int) -> GIN:
-    first = config.norm_place == "before"
-    return GIN(width, config.hidden, layers, config.dropout, config.norm, norm_first=first)
+def _gin(config: Config, width: int, layers: int, num_edge_features: int) -> GIN:
+    return GIN(
+        width,
+        config.hidden,
+        layers,
+        config.dropout,
+        config.norm,
+        norm_first=config.norm_place == "before",
+        num_edge_features=num_edge_features,
+    )
 
 
-def build_head(name: str, config: Config, num_features: int) -> Head:
+def build_head(name: str, config: Config, num_features: int, num_edge_features: int = 0) -> Head:
     """Make one augmentation head that a config describes."""
     weighting = cast(EdgeWeighting, config.edge_weighting)
     match name:
         case "node-dropping":
             return NodeDropping(config.hidden, config.ratio, weighting)
         case "edge-perturbation":
-            return EdgePerturbation(config.hidden, config.temperature, weighting)
+            return EdgePerturbation(config.hidden, config.temperature, weighting, num_edge_features)
         case "sub-graph":
             return SubGraph(config.hidden, config.hops, weighting)
         case "feature-masking":
@@ -370,4 +401,4 @@ def build_head(name: str, config: Config, num_features: int) -> Head:
             return FeatureMasking(width, config.hidden, config.temperature, projection=not shared)
         case "identity":
             return Identity()
-    raise ValueError(f"no augmentation is called {name!r}")
+    return cast(Head, plugins.find("heads", name)(config, num_features))

@@ -71,10 +71,33 @@ def k_hop(graph: GraphBatch, start: Tensor, hops: int) -> Tensor:
 
 
 def keep_edges(graph: GraphBatch, kept: Tensor) -> GraphBatch:
-    """The batch with all of its nodes and only the edges where ``kept`` [E] is True."""
+    """The batch with all of its nodes and only the edges where ``kept`` [E] is True.
+
+    Edges that stay keep their weights and attributes.
+    """
     index = kept.nonzero().squeeze(1)
-    weight = None if graph.edge_weight is None else graph.edge_weight.index_select(0, index)
-    return graph.replace(edge_index=graph.edge_index.index_select(1, index), edge_weight=weight)
+
+    def of_kept(values: Tensor | None) -> Tensor | None:
+        return None if values is None else values.index_select(0, index)
+
+    return graph.replace(
+        edge_index=graph.edge_index.index_select(1, index),
+        edge_weight=of_kept(graph.edge_weight),
+        edge_attr=of_kept(graph.edge_attr),
+    )
+
+
+def with_candidates(graph: GraphBatch, others: Tensor) -> GraphBatch:
+    """The batch with as many edges more, ``others`` [2, E], behind its own.
+
+    Each has the weight and the attributes of the edge in its place.
+    """
+    weight, attributes = graph.edge_weight, graph.edge_attr
+    return graph.replace(
+        edge_index=torch.cat([graph.edge_index, others], dim=1),
+        edge_weight=None if weight is None else weight.repeat(2),
+        edge_attr=None if attributes is None else attributes.repeat(2, 1),
+    )
 
 
 def induced_subgraph(graph: GraphBatch, kept: Tensor) -> GraphBatch:

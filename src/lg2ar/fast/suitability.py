@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Collection
 from functools import cache
 from importlib.util import find_spec
 
 import torch
 
-from lg2ar.config import Config
+from lg2ar.config import HEAD_NAMES, Config
+from lg2ar.data.on_disk import GraphsOnDisk
+from lg2ar.discriminators import DISCRIMINATORS
 from lg2ar.graph import GraphBatch
+from lg2ar.mutual_information import BOUNDS
+from lg2ar.policy import POLICIES
 
 # Nodes of the largest graph whose nodes are ranked by counting.
 LARGEST = 1 << 14
@@ -27,6 +32,8 @@ def unsuitable(graph: GraphBatch, config: Config, device: torch.device) -> str |
     """
     if graph.edge_weight is not None:
         return "the edges have weights of their own"
+    if graph.num_edge_features:
+        return "the edges have attributes"
     sizes = graph.sizes
     if int(sizes.max()) > LARGEST:
         return f"there is a graph of more than {LARGEST} nodes"
@@ -79,7 +86,9 @@ def _why_not(config: Config, graph: GraphBatch, device: torch.device) -> str | N
         (config.method not in ("lg2ar", "infograph"), f"it does not know '{config.method}'"),
         (config.base_encoder != "gin", f"it does not know base_encoder = '{config.base_encoder}'"),
         (config.negatives != "graphs", f"it does not know negatives = '{config.negatives}'"),
+        (_has_own_parts(config), "a part of one's own takes part"),
         (config.hidden > 2048, "hidden is above 2048"),
+        (isinstance(graph, GraphsOnDisk), "the graphs are read from a disk"),
     ]
     for failed, reason in checks:
         if failed:
@@ -87,6 +96,17 @@ def _why_not(config: Config, graph: GraphBatch, device: torch.device) -> str | N
     if not torch.cuda.is_available():  # asked about a device that is not here
         return unsuitable(graph, config, torch.device("cpu"))
     return _broken(device) or unsuitable(graph, config, device)
+
+
+def _has_own_parts(config: Config) -> bool:
+    """Whether the settings name a part that some other package brought along."""
+    known: dict[str, Collection[str]] = {
+        "policy": POLICIES,
+        "discriminator": DISCRIMINATORS,
+        "bound": BOUNDS,
+    }
+    named = any(getattr(config, key) not in parts for key, parts in known.items())
+    return named or not set(config.heads) <= set(HEAD_NAMES)
 
 
 @cache

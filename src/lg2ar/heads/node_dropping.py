@@ -21,6 +21,15 @@ class NodeDropping(Head):
         hidden: Width of the encodings, ``d_h``.
         ratio: Share of nodes **kept**, :math:`\mu`; the number is rounded up.
         edge_weighting: How probabilities become weights (docs/paper.md, D7).
+
+    Examples:
+        >>> from lg2ar.data.toy import toy_graphs
+        >>> from lg2ar.encoders import GIN, Encoder
+        >>> graph = toy_graphs(4).graph
+        >>> encoding = Encoder(GIN(graph.num_features, 8, layers=1), hidden=8)(graph)
+        >>> view = NodeDropping(hidden=8, ratio=0.5)(graph, encoding)
+        >>> torch.equal(view.sizes, (graph.sizes / 2).ceil().long())
+        True
     """
 
     def __init__(

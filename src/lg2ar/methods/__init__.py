@@ -1,7 +1,7 @@
 """LG2AR and the controls it is compared with, by name.
 
 Every file of this folder is one method, called by its file's name; it says how to build it by a
-function ``build(config, num_features)``. So adding one is a matter of one file.
+function ``build(config, num_features, num_edge_features)``. So adding one is a matter of one file.
 """
 
 from __future__ import annotations
@@ -20,12 +20,13 @@ def names() -> tuple[str, ...]:
     return tuple(sorted(part.name.replace("_", "-") for part in pkgutil.iter_modules(__path__)))
 
 
-def build(config: Config, num_features: int) -> Method:
+def build(config: Config, num_features: int, num_edge_features: int = 0) -> Method:
     """Make the method that a config names, initialised by its seed.
 
     Args:
         config: The settings.
         num_features: Width of the node features, ``d_x``.
+        num_edge_features: Width of the edge attributes, ``d_e``; 0 does not look at them.
 
     Raises:
         InputError: For a method that is not there.
@@ -36,5 +37,5 @@ def build(config: Config, num_features: int) -> Method:
         hint = f"did you mean '{close[0]}'?" if close else f"known are {', '.join(known)}."
         raise InputError(f"method = '{config.method}' is not there; {hint}")
     module = import_module(f"{__name__}.{config.method.replace('-', '_')}")
-    method: Method = module.build(config, num_features)
+    method: Method = module.build(config, num_features, num_edge_features)
     return method

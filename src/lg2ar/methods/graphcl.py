@@ -22,7 +22,14 @@ from lg2ar.model import (
     initialise_parts,
 )
 from lg2ar.mutual_information import nt_xent
-from lg2ar.ops import induced_subgraph, keep_edges, segment_mean, segment_rank, segment_sum
+from lg2ar.ops import (
+    induced_subgraph,
+    keep_edges,
+    segment_mean,
+    segment_rank,
+    segment_sum,
+    with_candidates,
+)
 from lg2ar.policy import Draw, RandomPolicy
 from lg2ar.sampling import gumbel_top_k, negative_edges, private_randomness, sample_one, uniform
 
@@ -106,7 +113,7 @@ def perturb_edges(
 
     Edges are counted in pairs of nodes: both directions and all repetitions of an edge stay or go
     together. Self-loops stay. A graph with fewer non-edges than edges dropped gets all it has. A
-    new edge has the weight of one that was there.
+    new edge has the weight and the attributes of one that was there.
     """
     negatives, valid, pair = negative_edges(graph, generator)
     source, target = graph.edge_index
@@ -121,9 +128,7 @@ def perturb_edges(
     home = home.where(offered, nowhere)
     added = _random_rank(home, nowhere + 1, generator) < swapped[home]
 
-    weight = None if graph.edge_weight is None else graph.edge_weight.repeat(2)
-    candidates = torch.cat([graph.edge_index, negatives], dim=1)  # [2, 2E]
-    both = leave(graph, ratio).replace(edge_index=candidates, edge_weight=weight)
+    both = with_candidates(leave(graph, ratio), negatives)  # [2, 2E]
     return keep_edges(both, torch.cat([~dropped[pair], added[pair]]))
 
 
@@ -200,7 +205,7 @@ def _distance(graph: GraphBatch, start: Tensor) -> Tensor:
     return distance
 
 
-def build(config: Config, num_features: int) -> GraphCL:
+def build(config: Config, num_features: int, num_edge_features: int = 0) -> GraphCL:
     """Make GraphCL of a config's parts; its base encoder starts as LG2AR's of the same seed.
 
     Discriminator (cosine), bound (NT-Xent) and contrast (graphs with graphs) are GraphCL's own,
@@ -209,9 +214,10 @@ def build(config: Config, num_features: int) -> GraphCL:
     Args:
         config: The settings.
         num_features: Width of the node features, ``d_x``.
+        num_edge_features: Width of the edge attributes, ``d_e``.
     """
     with private_randomness():
-        encoder = build_base_encoder(config, num_features)
+        encoder = build_base_encoder(config, num_features, num_edge_features)
         initialise_parts({"base encoder": encoder}, config.seed)
     return GraphCL(
         encoder,

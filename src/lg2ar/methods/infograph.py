@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from lg2ar.config import Config
-from lg2ar.discriminators import DISCRIMINATORS, Discriminator
+from lg2ar.discriminators import Discriminator
 from lg2ar.encoders import Encoder
 from lg2ar.errors import InputError
 from lg2ar.graph import GraphBatch
@@ -19,6 +19,7 @@ from lg2ar.model import (
     Objective,
     StepOutput,
     build_base_encoder,
+    build_discriminator,
     initialise_parts,
 )
 from lg2ar.mutual_information import jensen_shannon
@@ -77,7 +78,7 @@ class InfoGraph(Method):
         return StepOutput(loss=-agreement, draw=draw, views=(view, view))
 
 
-def build(config: Config, num_features: int) -> InfoGraph:
+def build(config: Config, num_features: int, num_edge_features: int = 0) -> InfoGraph:
     """Make InfoGraph of a config's parts; its base encoder starts as LG2AR's of the same seed.
 
     Bound and contrast are InfoGraph's own, whatever the config says of them; discriminator,
@@ -86,6 +87,7 @@ def build(config: Config, num_features: int) -> InfoGraph:
     Args:
         config: The settings.
         num_features: Width of the node features, ``d_x``.
+        num_edge_features: Width of the edge attributes, ``d_e``.
 
     Raises:
         InputError: If the identity is not among the augmentations.
@@ -96,10 +98,10 @@ def build(config: Config, num_features: int) -> InfoGraph:
             "'identity'; add it."
         )
     with private_randomness():
-        encoder = build_base_encoder(config, num_features)
+        encoder = build_base_encoder(config, num_features, num_edge_features)
         model = InfoGraph(
             encoder,
-            DISCRIMINATORS[config.discriminator](encoder.out_features),
+            build_discriminator(config, encoder.out_features),
             identity=config.heads.index("identity"),
             num_heads=len(config.heads),
             negatives=cast(Negatives, config.negatives),
