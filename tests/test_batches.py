@@ -30,6 +30,11 @@ def test_a_selection_equals_what_pyg_collates(graph: GraphBatch, data: st.DataOb
     else:
         assert batch.edge_weight is not None
         assert torch.equal(batch.edge_weight, expected.edge_weight)
+    if graph.edge_attr is None:
+        assert batch.edge_attr is None
+    else:
+        assert batch.edge_attr is not None
+        assert torch.equal(batch.edge_attr, expected.edge_attr)
     assert batch.origin is not None
     assert torch.equal(batch.x, graph.x[batch.origin])
 
@@ -66,9 +71,13 @@ def test_the_seed_fixes_the_order() -> None:
 
 @pytest.mark.parametrize("budget", [1, 7, 20, 1000])
 def test_chunks_keep_the_order_and_the_budget(budget: int) -> None:
-    store = GraphStore(chain(9))
+    graph = chain(9)
+    graph = graph.replace(edge_attr=torch.arange(float(graph.num_edges)).unsqueeze(-1))
+    store = GraphStore(graph)
     chunks = list(store.chunks(budget))
     assert torch.equal(torch.cat([chunk.x for chunk in chunks]), store.graph.x)
+    attributes = [chunk.edge_attr for chunk in chunks if chunk.edge_attr is not None]
+    assert torch.equal(torch.cat(attributes), torch.arange(36.0).unsqueeze(-1))
     for chunk in chunks:
         assert chunk.num_graphs == 1 or chunk.num_nodes + chunk.num_edges <= budget
 

@@ -26,6 +26,7 @@ def test_sub_graphs_equal_a_plain_search(
     assert batch.origin is not None
     edges = graph.edge_index.T.tolist()
     weights = graph.weights().tolist()
+    assert batch.num_edge_features == graph.num_edge_features
     for place, centre in enumerate(centres):
         inside = batch.batch == place
         nodes = batch.origin[inside].tolist()
@@ -34,20 +35,25 @@ def test_sub_graphs_equal_a_plain_search(
         assert torch.equal(batch.x[inside], graph.x[nodes])
         own = inside[batch.edge_index[0]]
         found = sorted(
-            (u, v, w)
-            for (u, v), w in zip(
+            (u, v, w, e)
+            for (u, v), w, e in zip(
                 batch.origin[batch.edge_index[:, own]].T.tolist(),
                 batch.weights()[own].tolist(),
+                attributes(batch)[own].tolist(),
                 strict=True,
             )
         )
         wanted = sorted(
-            (u, v, w)
-            for (u, v), w in zip(edges, weights, strict=True)
+            (u, v, w, e)
+            for (u, v), w, e in zip(edges, weights, attributes(graph).tolist(), strict=True)
             if u in expected and v in expected
         )
         assert found == wanted
     batch.validate()
+
+
+def attributes(graph: GraphBatch) -> torch.Tensor:
+    return torch.empty(graph.num_edges, 0) if graph.edge_attr is None else graph.edge_attr
 
 
 def ring(num_nodes: int) -> GraphBatch:

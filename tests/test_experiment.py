@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import pytest
 import torch
 from torch_geometric.data import Data
@@ -366,3 +368,72 @@ def test_small_batches_use_one_thread_and_give_the_others_back(
         assert threads() == {2}
     finally:
         torch.set_num_threads(1)
+
+
+def write_tables(folder: Path, graphs: int, first: int = 0, **columns: Any) -> Path:
+    """Paths of three to six nodes as tables, with a category, a number and a bond."""
+    folder.mkdir()
+    nodes, edges = [], []
+    for graph in range(first, first + graphs):
+        size = 3 + graph % 4
+        for node in range(size):
+            kind = "end" if node in (0, size - 1) else "middle"
+            nodes.append((f"g{graph}", f"n{node}", kind, graph * 0.5 + node))
+        for node in range(1, size):
+            edges.append(
+                (f"g{graph}", f"n{node - 1}", f"n{node}", "single" if node % 2 else "double")
+            )
+    held = pd.DataFrame(nodes, columns=["graph_id", "node_id", "kind", "size"]).assign(**columns)
+    held.to_csv(folder / "nodes.csv", index=False)
+    names = ["graph_id", "source", "target", "bond"]
+    pd.DataFrame(edges, columns=names).to_csv(folder / "edges.csv", index=False)
+    return folder
+
+
+def test_a_run_trained_on_tables_embeds_other_tables(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    first = write_tables(tmp_path / "first", 12)
+    run = lg2ar.pretrain(first, SMALL, out=tmp_path / "run", device="cpu")
+    assert run.recipe.width == 3  # two kinds and the size
+    assert run.recipe.edge_width == 2
+    assert run.data["node_columns"] == ["kind", "size"]
+    again = lg2ar.load(tmp_path / "run", "cpu")
+    assert again.recipe == run.recipe
+    other = write_tables(tmp_path / "other", 5, first=12)
+    rows = again.embed(other)
+    assert rows.shape == (5, 16)
+    both = write_tables(tmp_path / "both", 17)
+    torch.testing.assert_close(again.embed(both)[12:], rows, rtol=1e-5, atol=1e-5)
+    assert caplog.messages == []
+    # A kind that was never seen is taken as unknown, and told.
+    changed = write_tables(tmp_path / "changed", 5, kind="loose")
+    assert again.embed(changed).isfinite().all()
+    assert "'kind' of nodes holds 1 value(s) that were not seen" in caplog.messages[0]
+    bare = write_tables(tmp_path / "bare", 5)
+    pd.read_csv(bare / "nodes.csv").drop(columns="kind").to_csv(bare / "nodes.csv", index=False)
+    with pytest.raises(InputError, match="bare, nodes: has no column 'kind', which the model was"):
+        again.embed(bare)
+
+
+def test_a_run_remembers_how_its_data_was_read(tmp_path: Path) -> None:
+    folder = write_tables(tmp_path / "first", 12, code=np.arange(54) % 3)
+    dataset = lg2ar.read(folder, directed=True, categories=["code"], ignore=["size"])
+    run = lg2ar.pretrain(dataset, SMALL, out=tmp_path / "run", device="cpu")
+    assert run.reading == {"directed": True, "categories": ["code"]}
+    again = lg2ar.load(tmp_path / "run", "cpu")
+    assert torch.equal(again.embed(folder), run.embed(dataset))
+    # What is said wins over what is remembered.
+    both_ways = lg2ar.read(folder, directed=False, categories=["code"])
+    assert not torch.equal(again.embed(both_ways), run.embed(dataset))
+
+
+def test_the_nodes_of_a_table_are_embedded(tmp_path: Path) -> None:
+    path = tmp_path / "friends.csv"
+    path.write_text("source,target\n" + "".join(f"p{k},p{(k * 7 + 1) % 30}\n" for k in range(30)))
+    dataset = lg2ar.read(path)
+    run = lg2ar.pretrain(dataset, SMALL, device="cpu")
+    assert run.config.level == "node"
+    assert run.recipe.name == "constant"
+    assert dataset.ids is not None
+    assert len(dataset.ids) == len(run.embed(path)) == 30

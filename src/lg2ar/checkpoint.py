@@ -5,6 +5,8 @@ content, so new ones never take the place of old ones; replacing ``run.json`` is
 the run's, and the files that the old one named go only after that. So whatever moment a process
 dies at, the folder holds a complete state. Nothing is ever unpickled, and nobody else's file is
 touched.
+
+Other models are kept the same way under a JSON file of another name (:func:`write_folder`).
 """
 
 from __future__ import annotations
@@ -61,25 +63,36 @@ def exists(folder: str | Path) -> bool:
 
 def write(folder: str | Path, checkpoint: Checkpoint) -> None:
     """Make this the state of the run folder; an earlier one stays until the new one is whole."""
+    head = {
+        "config": checkpoint.config.to_dict(),
+        "recipe": checkpoint.recipe,
+        "data": checkpoint.data,
+        "versions": checkpoint.versions,
+        "finished": checkpoint.finished,
+        "progress": checkpoint.progress,
+    }
+    parts = {"model": checkpoint.model, "training": checkpoint.training}
+    write_folder(folder, RUN_FILE, head, parts)
+
+
+def write_folder(
+    folder: str | Path, file: str, head: dict[str, Any], parts: dict[str, Tensors]
+) -> None:
+    """Keep tensors in a folder under a JSON file; what it held stays until this is whole.
+
+    Args:
+        folder: Where to.
+        file: Name of the JSON file.
+        head: Its content; the format and the names of the weight files are added.
+        parts: Tensors, a weight file each.
+    """
     folder = Path(folder)
-    old = _named_files(folder)
+    old = _named_files(folder / file)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        files = {
-            "model": _write_tensors(folder, "model", checkpoint.model),
-            "training": _write_tensors(folder, "training", checkpoint.training),
-        }
-        head = {
-            "format": FORMAT,
-            "config": checkpoint.config.to_dict(),
-            "recipe": checkpoint.recipe,
-            "data": checkpoint.data,
-            "versions": checkpoint.versions,
-            "finished": checkpoint.finished,
-            "files": files,
-            "progress": checkpoint.progress,
-        }
-        write_bytes(folder / RUN_FILE, json.dumps(head, indent=1, allow_nan=False).encode())
+        files = {part: _write_tensors(folder, part, held) for part, held in parts.items()}
+        whole = {"format": FORMAT, **head, "files": files}
+        write_bytes(folder / file, json.dumps(whole, indent=1, allow_nan=False).encode())
         for name in old - {item["name"] for item in files.values()}:
             (folder / name).unlink(missing_ok=True)
     except OSError as error:
@@ -97,12 +110,12 @@ def read(folder: str | Path, *, with_training: bool = False) -> Checkpoint:
         InputError: Naming the file that is missing, damaged or of another format.
     """
     folder = Path(folder)
-    head = _read_head(folder)
+    head = read_head(folder, RUN_FILE, "lg2ar pretrain")
     try:
         config = Config.make(head["config"])
-        files, progress = head["files"], head["progress"]
-        model = _read_tensors(folder, files["model"])
-        training = _read_tensors(folder, files["training"]) if with_training else {}
+        progress = head["progress"]
+        model = read_part(folder, RUN_FILE, head, "model")
+        training = read_part(folder, RUN_FILE, head, "training") if with_training else {}
         return Checkpoint(
             config=config,
             recipe=head["recipe"],
@@ -122,14 +135,22 @@ def read(folder: str | Path, *, with_training: bool = False) -> Checkpoint:
         ) from None
 
 
-def _read_head(folder: Path) -> dict[str, Any]:
-    path = folder / RUN_FILE
+def read_head(folder: str | Path, file: str, command: str) -> dict[str, Any]:
+    """The content of a folder's JSON file.
+
+    Args:
+        folder: What :func:`write_folder` wrote.
+        file: Name of the JSON file.
+        command: What writes such folders, for the message where there is none.
+    """
+    folder = Path(folder)
+    path = folder / file
     try:
         head = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise InputError(
-            f"{folder}: there is no run here ({RUN_FILE} is missing); name a folder that "
-            "'lg2ar pretrain' wrote."
+            f"{folder}: there is no run here ({file} is missing); name a folder that "
+            f"'{command}' wrote."
         ) from None
     except (OSError, ValueError, RecursionError) as error:
         raise InputError(f"{path}: cannot be read ({error}); train again.") from None
@@ -142,10 +163,15 @@ def _read_head(folder: Path) -> dict[str, Any]:
     return head
 
 
-def _named_files(folder: Path) -> set[str]:
-    """The weight files that the folder's run names, if there is one."""
+def read_part(folder: str | Path, file: str, head: dict[str, Any], part: str) -> Tensors:
+    """The tensors of one weight file that a folder's JSON file names, checked against it."""
+    return _read_tensors(Path(folder), file, head["files"][part])
+
+
+def _named_files(path: Path) -> set[str]:
+    """The weight files that a folder's JSON file names, if there is one."""
     try:
-        files = json.loads((folder / RUN_FILE).read_text(encoding="utf-8"))["files"].values()
+        files = json.loads(path.read_text(encoding="utf-8"))["files"].values()
         return {item["name"] for item in files if Path(item["name"]).name == item["name"]}
     except (OSError, ValueError, RecursionError, KeyError, TypeError, AttributeError):
         return set()
@@ -160,11 +186,11 @@ def _write_tensors(folder: Path, part: str, tensors: Tensors) -> dict[str, str]:
     return {"name": name, "sha256": digest}
 
 
-def _read_tensors(folder: Path, item: dict[str, str]) -> Tensors:
+def _read_tensors(folder: Path, file: str, item: dict[str, str]) -> Tensors:
     name = item["name"]
     path = folder / name
     if Path(name).name != name or "\0" in name:
-        raise InputError(f"{folder / RUN_FILE}: names a weight file outside the run ({name!r}).")
+        raise InputError(f"{folder / file}: names a weight file outside the run ({name!r}).")
     try:
         content = path.read_bytes()
         if hashlib.sha256(content).hexdigest() != item["sha256"]:

@@ -16,7 +16,7 @@ from torch import Tensor
 from lg2ar import checkpoint as checkpoints
 from lg2ar.checkpoint import Checkpoint
 from lg2ar.config import Config
-from lg2ar.data.batches import GraphStore
+from lg2ar.data.batches import Store, as_store
 from lg2ar.data.dataset import Dataset
 from lg2ar.data.egonets import EgoNets
 from lg2ar.data.features import FeatureRecipe
@@ -39,6 +39,8 @@ RESUMABLE = ("epochs", "patience", "checkpoint_every")
 
 # Given an epoch's number and the embeddings that the run would give then.
 OnEmbeddings = Callable[[int, Tensor], None]
+# Given an epoch's number and the run as it is then.
+OnRun = Callable[[int, "Run"], None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,7 +49,7 @@ class Run:
 
     Attributes:
         config: The settings.
-        recipe: How node features are made.
+        recipe: How features are made.
         model: The model; its ``base_encoder`` alone is used for embeddings.
         history: One record per epoch.
         data: What was trained on.
@@ -67,15 +69,21 @@ class Run:
         Returns:
             A row per graph (or node), on the CPU.
         """
-        dataset = open_source(source, self.config.level)
+        dataset = open_source(source, self.config.level, usual=self.reading)
         if self.config.level == "node" and dataset.graph.num_graphs != 1:
             raise InputError(
                 f"{dataset.name} holds {dataset.graph.num_graphs} graphs, but the model embeds "
                 "the nodes of one large graph; give it one."
             )
-        graph = self.recipe.apply(dataset.graph, dataset.name)
+        graph = self.recipe.apply(dataset)
         with sensible_threads(graph, self.config, next(self.model.parameters()).device):
             return _embed(self, graph, dataset.name)
+
+    @property
+    def reading(self) -> dict[str, Any]:
+        """Options that unseen data is read with, as the data was that was trained on."""
+        held = self.data.get("reading", {})
+        return {name: value for name, value in held.items() if name not in ("labels", "ignore")}
 
     def record(self, scores: Mapping[str, Score]) -> RunRecord:
         """The run and its scores as a line of a records file."""
@@ -149,6 +157,7 @@ def pretrain(
     on_start: Callable[[Config, int], None] | None = None,
     embed_at: Collection[int] = (),
     on_embeddings: OnEmbeddings | None = None,
+    on_run: OnRun | None = None,
 ) -> Run:
     """Learn embeddings of graphs, or of the nodes of one large graph, without labels.
 
@@ -166,6 +175,7 @@ def pretrain(
         embed_at: Epochs at whose end embeddings are wanted; 0 is before the first one. What
             training does afterwards does not depend on it.
         on_embeddings: Called with each of these epochs and its embeddings.
+        on_run: Called with each of these epochs and the run as it is then.
 
     Returns:
         The run, its model on the device it was trained on.
@@ -181,8 +191,8 @@ def pretrain(
     if earlier is not None:
         config = _as_begun(config, earlier)
         _check_same(str(out), earlier, config, dataset)
-    recipe = FeatureRecipe.settle(config.features, dataset.graph, config.degree_cap)
-    graph = recipe.apply(dataset.graph, dataset.name)
+    recipe = FeatureRecipe.settle(config.features, dataset, config.degree_cap)
+    graph = recipe.apply(dataset)
     settled = settle_step(config, graph, target)
     if earlier is not None and settled.step != config.step:
         raise InputError(
@@ -203,9 +213,15 @@ def pretrain(
             _save(out, run, trainer)
 
     def look(epoch: int) -> None:
-        if on_embeddings is not None and epoch in embed_at:
+        if epoch in embed_at and (on_embeddings is not None or on_run is not None):
             _update(run, trainer, store)
+            show(epoch)
+
+    def show(epoch: int) -> None:
+        if on_embeddings is not None:
             on_embeddings(epoch, _embed(run, store, dataset.name))
+        if on_run is not None:
+            on_run(epoch, run)
 
     def after_epoch(record: EpochRecord) -> None:
         if on_epoch is not None:
@@ -213,7 +229,7 @@ def pretrain(
         look(record.epoch)
 
     with sensible_threads(graph, config, target):
-        store = GraphStore(graph, target)
+        store = as_store(graph, target)
         if earlier is None:
             save()  # so that a folder that cannot be written is found now, not after the work
             look(0)
@@ -226,8 +242,8 @@ def pretrain(
         )
         if out is None:
             _update(run, trainer, store)
-        if trainer.stopped_early and trainer.epoch not in embed_at and on_embeddings is not None:
-            on_embeddings(trainer.epoch, _embed(run, store, dataset.name))
+        if trainer.stopped_early and trainer.epoch not in embed_at:
+            show(trainer.epoch)
     return run
 
 
@@ -265,8 +281,8 @@ def pretrain_many(
     dataset = open_source(source)
     target = choose_device(device)
     config = _complete(config, dataset, None)
-    recipe = FeatureRecipe.settle(config.features, dataset.graph, config.degree_cap)
-    graph = recipe.apply(dataset.graph, dataset.name)
+    recipe = FeatureRecipe.settle(config.features, dataset, config.degree_cap)
+    graph = recipe.apply(dataset)
     settled = settle_step(config, graph, target)
     configs = [settled.replace(seed=seed) for seed in seeds]
     if not configs:
@@ -288,7 +304,7 @@ def pretrain_many(
         _new_run(own, recipe, dataset, trainer)
         for own, trainer in zip(configs, trainers, strict=True)
     ]
-    store = GraphStore(graph, target)
+    store = as_store(graph, target)
 
     def look(epoch: int) -> None:
         if on_embeddings is not None and epoch in embed_at:
@@ -315,7 +331,7 @@ def _new_run(config: Config, recipe: FeatureRecipe, dataset: Dataset, trainer: T
     return Run(
         config=config,
         recipe=recipe,
-        model=build(config, recipe.width).to(trainer.device).eval(),
+        model=build(config, recipe.width, recipe.edge_width).to(trainer.device).eval(),
         history=trainer.history,
         data=describe(dataset),
         versions=versions(),
@@ -325,7 +341,8 @@ def _new_run(config: Config, recipe: FeatureRecipe, dataset: Dataset, trainer: T
 def _make_trainers(
     configs: Sequence[Config], graph: GraphBatch, device: torch.device
 ) -> list[Trainer]:
-    models = [build(config, graph.num_features).to(device) for config in configs]
+    widths = graph.num_features, graph.num_edge_features
+    models = [build(config, *widths).to(device) for config in configs]
     if configs[0].step == "captured" and configs[0].epochs:
         from lg2ar.fast.trainer import captured_trainers  # needs Triton
 
@@ -344,7 +361,7 @@ def _make_trainers(
     ]
 
 
-def make_batches(store: GraphStore, config: Config) -> Batches:
+def make_batches(store: Store, config: Config) -> Batches:
     """What an epoch consists of: all graphs in batches, or one batch of sub-graphs (A.2)."""
     if config.level == "node":
         nets = EgoNets(store.graph, config.hops, store.graph.device)
@@ -354,6 +371,11 @@ def make_batches(store: GraphStore, config: Config) -> Batches:
 
 def describe(dataset: Dataset) -> dict[str, Any]:
     """What a record says of the data."""
+    columns = {
+        "node_columns": [column.name for column in dataset.node_columns],
+        "edge_columns": [column.name for column in dataset.edge_columns],
+        "reading": dict(dataset.reading),
+    }
     return {
         "name": dataset.name,
         "level": dataset.level,
@@ -362,6 +384,7 @@ def describe(dataset: Dataset) -> dict[str, Any]:
         "num_edges": dataset.graph.num_edges,
         "num_features": dataset.graph.num_features,
         "fingerprint": dataset.fingerprint(),
+        **{name: value for name, value in columns.items() if value},
     }
 
 
@@ -374,11 +397,13 @@ def load(folder: str | Path, device: str = "auto") -> Run:
     """
     held = checkpoints.read(folder)
     try:
-        recipe = FeatureRecipe(**held.recipe)
-        model = build(held.config, recipe.width)
+        recipe = FeatureRecipe.from_dict(held.recipe)
+        model = build(held.config, recipe.width, recipe.edge_width)
         model.load_state_dict(held.model)
         history = [EpochRecord(**record) for record in held.progress["history"]]
-    except (TypeError, KeyError, RuntimeError):
+    except InputError:
+        raise
+    except (TypeError, KeyError, ValueError, AttributeError, RuntimeError):
         raise InputError(
             f"{folder}: its weights do not fit its settings; restore the folder or train again."
         ) from None
@@ -460,7 +485,7 @@ def _take_up(out: str, trainer: Trainer, earlier: Checkpoint, epochs: int) -> No
         raise InputError(f"{out}: has {trainer.epoch} epochs already; epochs = {epochs} is fewer.")
 
 
-def _update(run: Run, trainer: Trainer, store: GraphStore) -> None:
+def _update(run: Run, trainer: Trainer, store: Store) -> None:
     """Bring the run's own model to what the trainer has to show so far."""
     run.model.load_state_dict(trainer.result())
     if run.config.calibrate:
@@ -468,7 +493,7 @@ def _update(run: Run, trainer: Trainer, store: GraphStore) -> None:
             calibrate(run.model.base_encoder, store)
 
 
-def _embed(run: Run, graph: GraphBatch | GraphStore, name: str) -> Tensor:
+def _embed(run: Run, graph: GraphBatch | Store, name: str) -> Tensor:
     encoder, projected = run.model.base_encoder, run.config.embedding == "after"
     with repeatable(next(encoder.parameters()).device, run.config.deterministic):
         rows = embed(encoder, graph, run.config.level, projected=projected)

@@ -2,7 +2,8 @@
 
 Arrays: ``edge_index`` [2, edges], and where there are some ``x`` [nodes, features],
 ``batch`` [nodes] (the graph of each node, ascending; without it all nodes are one graph),
-``edge_weight`` [edges], ``y`` (a label per graph, or per node of one graph). Nothing is unpickled.
+``edge_weight`` [edges], ``edge_attr`` [edges, attributes], ``y`` (a label per graph, or per node of
+one graph). Nothing is unpickled.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from lg2ar.data.dataset import Dataset
 from lg2ar.errors import InputError
 from lg2ar.graph import GraphBatch
 
-KNOWN = ("x", "edge_index", "batch", "edge_weight", "y")
+KNOWN = ("x", "edge_index", "batch", "edge_weight", "edge_attr", "y")
 
 
 def read_arrays(path: str | Path, level: Level | None = None) -> Dataset:
@@ -39,15 +40,17 @@ def read_arrays(path: str | Path, level: Level | None = None) -> Dataset:
         raise InputError(f"{path}: holds no nodes; give at least one graph with one node.")
     if batch is None:
         batch = torch.zeros(x.size(0), dtype=torch.long)
-    weight = arrays.get("edge_weight")
-    if weight is not None:
-        weight = _numbers(path, "edge_weight", weight)
+    of_edges = {
+        name: torch.from_numpy(_numbers(path, name, arrays[name]))
+        for name in ("edge_weight", "edge_attr")
+        if name in arrays
+    }
     graph = GraphBatch(
         x=x,
         edge_index=edge_index,
         batch=batch,
         num_graphs=int(batch.max()) + 1 if batch.numel() else 0,
-        edge_weight=None if weight is None else torch.from_numpy(weight),
+        **of_edges,
     ).validate(str(path))
     given, y = level is not None, arrays.get("y")
     level = level or ("node" if graph.num_graphs == 1 else "graph")
@@ -72,6 +75,7 @@ def write_arrays(path: str | Path, dataset: Dataset) -> None:
         "edge_index": graph.edge_index,
         "batch": graph.batch,
         "edge_weight": graph.edge_weight,
+        "edge_attr": graph.edge_attr,
         "y": dataset.y,
     }
     kept = {name: value.cpu().numpy() for name, value in arrays.items() if value is not None}

@@ -1,7 +1,8 @@
-"""Batches of many graphs that lie on the device as flat tensors, by index arithmetic."""
+"""Batches of many graphs, and of graphs that lie on the device by index arithmetic."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -11,50 +12,28 @@ from torch import Tensor
 from lg2ar.graph import GraphBatch
 
 
-class GraphStore:
-    """All graphs of a data set on one device; any of them become a batch without a loop.
+class Store(ABC):
+    """All graphs of a data set, any of which become a batch.
 
-    How large each graph is is also known on the host, so that no size is read back.
-
-    Args:
-        graph: All graphs, features included.
-        device: Where they are to lie.
+    Attributes:
+        num_nodes: Number of nodes of each graph, shape ``[B]``.
+        num_edges: Number of listed edges of each graph, shape ``[B]``.
     """
 
-    def __init__(self, graph: GraphBatch, device: torch.device | str = "cpu") -> None:
-        edge_graph = graph.batch[graph.edge_index[0]]
-        order = edge_graph.argsort(stable=True)
-        weight = graph.edge_weight
-        self.graph = graph.replace(
-            edge_index=graph.edge_index[:, order],
-            edge_weight=None if weight is None else weight[order],
-        ).to(device)
-        graphs = torch.arange(graph.num_graphs + 1, device=graph.device)
-        node_ptr, edge_ptr = graph.ptr, torch.searchsorted(edge_graph[order], graphs)
-        self.num_nodes = node_ptr.diff().cpu().numpy()  # of each graph
-        self.num_edges = edge_ptr.diff().cpu().numpy()
-        self._node_ptr, self._edge_ptr = node_ptr.to(device), edge_ptr.to(device)
+    num_nodes: np.ndarray
+    num_edges: np.ndarray
 
     def __len__(self) -> int:
-        return self.graph.num_graphs
+        return len(self.num_nodes)
 
+    @property
+    @abstractmethod
+    def graph(self) -> GraphBatch:
+        """All graphs side by side, in memory."""
+
+    @abstractmethod
     def select(self, index: Sequence[int] | np.ndarray | Tensor) -> GraphBatch:
         """The graphs at these places, in this order; ``origin`` points into the store."""
-        places = np.asarray(index, dtype=np.int64)
-        chosen = torch.from_numpy(places).to(self.graph.device)
-        nodes, batch, node_shift = _ranges(
-            self._node_ptr, chosen, int(self.num_nodes[places].sum())
-        )
-        edges, edge_batch, _ = _ranges(self._edge_ptr, chosen, int(self.num_edges[places].sum()))
-        weight = self.graph.edge_weight
-        return GraphBatch(
-            x=self.graph.x.index_select(0, nodes),
-            edge_index=self.graph.edge_index.index_select(1, edges) + node_shift[edge_batch],
-            batch=batch,
-            num_graphs=len(places),
-            edge_weight=None if weight is None else weight.index_select(0, edges),
-            origin=nodes,
-        )
 
     def epoch(self, batch_size: int, seed: int) -> Iterator[GraphBatch]:
         """All graphs in random order, in batches; never a batch of one, which has no negatives."""
@@ -73,6 +52,70 @@ class GraphStore:
                 start, used = place, 0
             used += cost
         yield self.select(np.arange(start, len(self)))
+
+
+def as_store(graph: GraphBatch | Store, device: torch.device | str = "cpu") -> Store:
+    """Graphs that batches can be made of, with the batches on this device.
+
+    Graphs on a disk stay there; a store is returned as it is.
+    """
+    from lg2ar.data.on_disk import DiskStore, GraphsOnDisk
+
+    if isinstance(graph, Store):
+        return graph
+    return (
+        DiskStore(graph, device) if isinstance(graph, GraphsOnDisk) else GraphStore(graph, device)
+    )
+
+
+class GraphStore(Store):
+    """All graphs of a data set on one device; any of them become a batch without a loop.
+
+    How large each graph is is also known on the host, so that no size is read back.
+
+    Args:
+        graph: All graphs, features included.
+        device: Where they are to lie.
+    """
+
+    def __init__(self, graph: GraphBatch, device: torch.device | str = "cpu") -> None:
+        edge_graph = graph.batch[graph.edge_index[0]]
+        order = edge_graph.argsort(stable=True)
+        weight, attributes = graph.edge_weight, graph.edge_attr
+        self._graph = graph.replace(
+            edge_index=graph.edge_index[:, order],
+            edge_weight=None if weight is None else weight[order],
+            edge_attr=None if attributes is None else attributes[order],
+        ).to(device)
+        graphs = torch.arange(graph.num_graphs + 1, device=graph.device)
+        node_ptr, edge_ptr = graph.ptr, torch.searchsorted(edge_graph[order], graphs)
+        self.num_nodes = node_ptr.diff().cpu().numpy()  # of each graph
+        self.num_edges = edge_ptr.diff().cpu().numpy()
+        self._node_ptr, self._edge_ptr = node_ptr.to(device), edge_ptr.to(device)
+
+    @property
+    def graph(self) -> GraphBatch:
+        """All graphs side by side, their edges graph by graph."""
+        return self._graph
+
+    def select(self, index: Sequence[int] | np.ndarray | Tensor) -> GraphBatch:
+        """The graphs at these places, in this order; ``origin`` points into the store."""
+        places = np.asarray(index, dtype=np.int64)
+        chosen = torch.from_numpy(places).to(self.graph.device)
+        nodes, batch, node_shift = _ranges(
+            self._node_ptr, chosen, int(self.num_nodes[places].sum())
+        )
+        edges, edge_batch, _ = _ranges(self._edge_ptr, chosen, int(self.num_edges[places].sum()))
+        weight, attributes = self.graph.edge_weight, self.graph.edge_attr
+        return GraphBatch(
+            x=self.graph.x.index_select(0, nodes),
+            edge_index=self.graph.edge_index.index_select(1, edges) + node_shift[edge_batch],
+            batch=batch,
+            num_graphs=len(places),
+            edge_weight=None if weight is None else weight.index_select(0, edges),
+            origin=nodes,
+            edge_attr=None if attributes is None else attributes.index_select(0, edges),
+        )
 
 
 def epoch_batches(number: int, batch_size: int, seed: int) -> list[np.ndarray]:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from lg2ar.config import Level
+from lg2ar.data.columns import Column, Columns
 from lg2ar.errors import InputError
 from lg2ar.graph import GraphBatch, collate
 
@@ -26,33 +28,56 @@ class Dataset:
     Attributes:
         name: What to call it.
         level: Whether graphs are embedded, or the nodes of one large graph.
-        graph: All graphs side by side, with the features the data has of its own, which may be
-            none (``[N, 0]``).
+        graph: All graphs side by side, with the features the data has of its own as numbers ready
+            for use, which may be none (``[N, 0]``).
         y: A label per graph (or per node), for evaluation alone; None where there are none.
+        ids: What each graph (or node) is called, in order; None where they have no names.
+        node_columns: Raw columns, a value per node, that the recipe makes features of; they stand
+            behind those in ``graph.x``.
+        edge_columns: Raw columns, a value per listed edge; both directions of an undirected edge
+            have the same.
+        classes: Names of the labels in ``y``, where these came from words.
+        targets: Further columns with a value per graph (or node), by name: other labels, numbers to
+            predict, anything to colour by. No feature is made of them.
+        notes: Sentences that tell what was detected, left out and counted while reading.
+        reading: Options, as JSON has them, that unseen data is to be read with as well: see
+            :meth:`~lg2ar.data.reading.ReadOptions.remembered`.
     """
 
     name: str
     level: Level
     graph: GraphBatch
     y: Tensor | None = None
+    ids: tuple[str, ...] | None = None
+    node_columns: Columns = ()
+    edge_columns: Columns = ()
+    classes: tuple[str, ...] | None = None
+    targets: Mapping[str, np.ndarray] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    reading: Mapping[str, Any] = field(default_factory=dict)
 
     def __len__(self) -> int:
         """Number of things that get an embedding: graphs, or nodes of the large graph."""
         return self.graph.num_graphs if self.level == "graph" else self.graph.num_nodes
 
     def fingerprint(self) -> str:
-        """SHA-256 of the tensors: two data sets with the same one are the same."""
+        """SHA-256 of tensors and columns: two data sets with the same one are the same."""
         return self._fingerprint
 
     @cached_property
     def _fingerprint(self) -> str:
         digest = hashlib.sha256()
         graph = self.graph
-        for tensor in (graph.x, graph.edge_index, graph.batch, graph.edge_weight, self.y):
+        plain = (graph.x, graph.edge_index, graph.batch, graph.edge_weight, self.y)
+        for tensor in (*plain, graph.edge_attr):
             if tensor is not None:
                 array = tensor.detach().cpu().contiguous().numpy()
                 digest.update(f"{array.dtype}{array.shape}".encode())
                 digest.update(array.tobytes())
+        for what, columns in (("node", self.node_columns), ("edge", self.edge_columns)):
+            for column in columns:
+                digest.update(f"{what}{column.kind}{column.name!r}{len(column)}".encode())
+                digest.update(_content(column))
         return digest.hexdigest()
 
     @classmethod
@@ -75,10 +100,22 @@ class Dataset:
         if batch.x is None:
             batch.x = torch.empty(batch.num_nodes, 0)
         batch.x = (batch.x.to_dense() if batch.x.is_sparse else batch.x).float()
-        if batch.get("edge_weight") is not None:
-            batch.edge_weight = batch.edge_weight.float()
+        for key in ("edge_weight", "edge_attr"):
+            if batch.get(key) is not None:
+                batch[key] = batch[key].float()
         graph = GraphBatch.from_pyg(batch, name)
         expected = graph.num_graphs if level == "graph" else graph.num_nodes
         y = batch.y if isinstance(batch.y, Tensor) and batch.y.numel() == expected else None
         y = None if y is None else y.view(-1)
         return cls(name=name, level=level, graph=graph, y=y)
+
+
+def _content(column: Column) -> bytes:
+    """The values of a column, the same bytes for the same values."""
+    if column.kind == "number":
+        return column.values.tobytes()
+    import pandas as pd
+
+    places, values = pd.factorize(column.values)
+    names = "\0".join(values).encode(errors="surrogatepass")
+    return bytes(places.astype(np.int64).tobytes() + names)

@@ -68,14 +68,19 @@ class EgoNets:
         edge = self._order[slot]
         inside, target = _among(batch[source] * n + self.graph.edge_index[1, edge], members)
         kept = inside.nonzero().squeeze(1)
-        weight = self.graph.edge_weight
+        chosen = edge[kept]
+
+        def of_kept(values: Tensor | None) -> Tensor | None:
+            return None if values is None else values.index_select(0, chosen)
+
         return GraphBatch(
             x=self.graph.x.index_select(0, nodes),
             edge_index=torch.stack([source[kept], target[kept]]),
             batch=batch,
             num_graphs=num_graphs,
-            edge_weight=None if weight is None else weight[edge[kept]],
+            edge_weight=of_kept(self.graph.edge_weight),
             origin=nodes,
+            edge_attr=of_kept(self.graph.edge_attr),
         )
 
 

@@ -1,4 +1,4 @@
-"""Feature recipes: how node features are made of what the data has.
+"""Feature recipes: how features of nodes and edges are made of what the data has.
 
 A recipe is settled once, on the data a model is trained on, and stored in the checkpoint, so that
 an unseen graph gets the same features.
@@ -6,65 +6,116 @@ an unseen graph gets the same features.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from lg2ar.data.columns import ColumnRecipe, Columns, Unseen
+from lg2ar.data.dataset import Dataset
+from lg2ar.data.on_disk import GraphsOnDisk, unseen_in
 from lg2ar.errors import InputError
 from lg2ar.graph import GraphBatch
 from lg2ar.ops import segment_sum
+
+_log = logging.getLogger("lg2ar")
 
 RECIPES = ("given", "constant", "degree", "one-hot-degree", "degree-and-one-hot")
 
 
 @dataclass(frozen=True)
 class FeatureRecipe:
-    """How node features are made.
+    """How features are made.
 
     Attributes:
         name: ``given`` takes the data's own; ``constant`` is a single one for every node, whatever
             the data has; ``degree`` is the number of incoming edges, ``one-hot-degree`` tells
             degrees up to ``cap`` apart, ``degree-and-one-hot`` is both: these three stand beside
             the data's own features where there are some.
-        given: How many features the data has of its own.
+        given: How many node features the data has of its own, ready for use.
         cap: Degrees from here on look alike to one-hot features.
+        nodes: How the raw columns of nodes become features; None where there are none.
+        edges_given: How many edge features the data has of its own, ready for use.
+        edges: How the raw columns of edges become features; None where there are none.
     """
 
     name: str
     given: int
     cap: int
+    nodes: ColumnRecipe | None = None
+    edges_given: int = 0
+    edges: ColumnRecipe | None = None
 
     @classmethod
-    def settle(cls, name: str, graph: GraphBatch, cap: int = 100) -> FeatureRecipe:
+    def settle(cls, name: str, data: Dataset | GraphBatch, cap: int = 100) -> FeatureRecipe:
         """Choose the recipe for some data: ``auto`` is ``given``, or ``constant`` without any."""
-        given = graph.num_features
+        dataset = _as_dataset(data)
+        nodes = _learned(dataset.node_columns, dataset.name, "nodes")
+        edges = _learned(dataset.edge_columns, dataset.name, "edges")
+        given = dataset.graph.num_features
+        own = given + (0 if nodes is None else nodes.width)
         if name == "auto":
-            name = "given" if given else "constant"
+            name = "given" if own else "constant"
         if name not in RECIPES:
             raise InputError(f"features = {name!r} must be one of auto, {', '.join(RECIPES)}.")
-        if name == "given" and not given:
+        if name == "given" and not own:
             raise InputError(
                 "the graphs have no node features of their own; choose features = 'constant' "
                 "or one of the degree recipes."
             )
-        return cls(name=name, given=given, cap=cap)
+        return cls(
+            name=name,
+            given=given,
+            cap=cap,
+            nodes=None if name == "constant" else nodes,
+            edges_given=dataset.graph.num_edge_features,
+            edges=edges,
+        )
 
     @property
     def width(self) -> int:
-        """Number of features this recipe makes, ``d_x``."""
+        """Number of node features this recipe makes, ``d_x``."""
         made = {"given": 0, "constant": 1, "degree": 1, "one-hot-degree": self.cap + 1}
         own = 0 if self.name == "constant" else self.given
-        return own + made.get(self.name, self.cap + 2)
+        columns = 0 if self.nodes is None else self.nodes.width
+        return own + columns + made.get(self.name, self.cap + 2)
 
-    def apply(self, graph: GraphBatch, name: str = "the data") -> GraphBatch:
-        """The graphs with the features this recipe makes.
+    @property
+    def edge_width(self) -> int:
+        """Number of edge features this recipe makes, ``d_e``; 0 where edges have none."""
+        return self.edges_given + (0 if self.edges is None else self.edges.width)
+
+    def apply(
+        self, data: Dataset | GraphBatch, name: str | None = None, tell: bool = True
+    ) -> GraphBatch:
+        """The graphs with the features this recipe makes, of nodes and of edges.
+
+        What the recipe has not seen when it was settled, an unknown category for example, is
+        counted and told by the logger ``lg2ar``.
+
+        Args:
+            data: A data set, or graphs without raw columns.
+            name: What to call the data in a message; its own name, where it has one.
+            tell: Whether to tell what has not been seen.
+
+        Returns:
+            The graphs; those on a disk stay there, and get their features when they are read.
 
         Raises:
-            InputError: If the data has not as many features as the recipe was settled on.
+            InputError: If the data has not the features and columns the recipe was settled on.
         """
+        dataset = _as_dataset(data, name)
+        graph, name = dataset.graph, name or dataset.name
+        if isinstance(graph, GraphsOnDisk):
+            for what, unseen in unseen_in(graph, self).items() if tell else ():
+                _tell(unseen, name, what)
+            return graph.prepared(self)
+        graph = self._edge_features(dataset, graph, name, tell)
         if self.name == "constant":
             return graph.replace(x=graph.x.new_ones(graph.num_nodes, 1))
         if graph.num_features != self.given:
@@ -73,9 +124,33 @@ class FeatureRecipe:
                 f"{self.given}; give it the same ones."
             )
         parts = [graph.x]
+        if self.nodes is not None and self.nodes.width:
+            made = _made(self.nodes, dataset.node_columns, name, "nodes", tell)
+            parts.append(made.to(graph.x))
         if self.name != "given":
             parts += self._degree_features(graph)
         return graph.replace(x=torch.cat(parts, dim=1))
+
+    def _edge_features(
+        self, dataset: Dataset, graph: GraphBatch, name: str, tell: bool
+    ) -> GraphBatch:
+        """The graphs with ``edge_attr`` as the recipe makes it; None where it makes none."""
+        found = graph.num_edge_features
+        if not self.edge_width:
+            return graph.replace(edge_attr=None) if found else graph
+        if found != self.edges_given:
+            raise InputError(
+                f"{name} has {found} edge features where the model was trained on "
+                f"{self.edges_given}; give it the same ones."
+            )
+        parts = [] if graph.edge_attr is None else [graph.edge_attr]
+        if self.edges is not None and self.edges.width:
+            if not graph.num_edges:  # nothing to look at: no columns are asked for
+                parts.append(graph.x.new_zeros(0, self.edges.width))
+            else:
+                made = _made(self.edges, dataset.edge_columns, name, "edges", tell)
+                parts.append(made.to(graph.x))
+        return graph.replace(edge_attr=torch.cat(parts, dim=1))
 
     def _degree_features(self, graph: GraphBatch) -> list[Tensor]:
         target = graph.edge_index[1]
@@ -89,5 +164,74 @@ class FeatureRecipe:
         }[self.name]
 
     def to_dict(self) -> dict[str, Any]:
-        """The recipe as JSON has it."""
-        return asdict(self)
+        """The recipe as JSON has it; without what there is nothing of."""
+        held: dict[str, Any] = {"name": self.name, "given": self.given, "cap": self.cap}
+        if self.nodes is not None:
+            held["nodes"] = self.nodes.to_dict()
+        if self.edges_given:
+            held["edges_given"] = self.edges_given
+        if self.edges is not None:
+            held["edges"] = self.edges.to_dict()
+        return held
+
+    @classmethod
+    def from_dict(cls, held: Mapping[str, Any]) -> FeatureRecipe:
+        """The recipe that :meth:`to_dict` wrote.
+
+        Raises:
+            TypeError, KeyError: When it is not one.
+        """
+        columns = {
+            part: ColumnRecipe.from_dict(held[part]) for part in ("nodes", "edges") if part in held
+        }
+        return cls(**{**held, **columns})
+
+
+def _as_dataset(data: Dataset | GraphBatch, name: str | None = None) -> Dataset:
+    if isinstance(data, Dataset):
+        return data
+    return Dataset(name=name or "the data", level="graph", graph=data)
+
+
+def _learned(columns: Columns, name: str, what: str) -> ColumnRecipe | None:
+    if not columns:
+        return None
+    recipe = ColumnRecipe.learn(columns, f"{name}, {what}")
+    if recipe.left_out:
+        listed = ", ".join(f"'{column}'" for column in recipe.left_out[:8])
+        _tell_once(
+            f"{name}: no feature is made of {len(recipe.left_out)} column(s) of {what}, as each "
+            f"holds one number everywhere or another text in nearly every row: {listed}."
+        )
+    return recipe
+
+
+@cache
+def _tell_once(text: str) -> None:
+    _log.warning(text)
+
+
+def _made(recipe: ColumnRecipe, columns: Columns, name: str, what: str, tell: bool) -> Tensor:
+    values, unseen = recipe.apply(columns, f"{name}, {what}")
+    if tell:
+        _tell(unseen, name, what)
+    return values
+
+
+def _tell(unseen: Unseen, name: str, what: str) -> None:
+    for column in dict.fromkeys(column for column, _ in unseen):
+        new = {value: number for (place, value), number in unseen.items() if place == column}
+        missing = new.pop("", 0)
+        parts = []
+        if new:
+            most = max(new, key=lambda value: new[value])
+            parts.append(
+                f"holds {len(new)} value(s) that were not seen in training, such as "
+                f"'{most[:40]}', in {sum(new.values())} row(s)"
+            )
+        if missing:
+            parts.append(f"is empty in {missing} row(s), as it never was in training")
+        _log.warning(
+            "%s: column '%s' of %s %s; these are taken as unknown.",
+            *(name, column, what, " and ".join(parts)),
+        )

@@ -137,7 +137,7 @@ class Runner:
 
     def _semi(self, run: Run, dataset: Dataset) -> Iterator[Evaluation]:
         """Fine-tune the untrained encoder and the trained one with a tenth of the labels."""
-        graph = run.recipe.apply(dataset.graph, dataset.name)
+        graph = run.recipe.apply(dataset)
         start = pretrain(dataset, run.config.replace(epochs=0), device=self.device)
         encoders = {0: start.model.base_encoder, len(run.history): run.model.base_encoder}
         for epoch, encoder in encoders.items():
@@ -165,10 +165,10 @@ class Runner:
     ) -> StudyRecord:
         """The same encoder with a classification head, trained on all training labels."""
         config = planned.config
-        recipe = FeatureRecipe.settle(config.features, dataset.graph, config.degree_cap)
-        graph = recipe.apply(dataset.graph, dataset.name)
+        recipe = FeatureRecipe.settle(config.features, dataset, config.degree_cap)
+        graph = recipe.apply(dataset)
         with private_randomness():
-            encoder = build_base_encoder(config, graph.num_features)
+            encoder = build_base_encoder(config, graph.num_features, graph.num_edge_features)
             initialise_parts({"base encoder": encoder}, config.seed)
         clock = _Clock()
         with clock:

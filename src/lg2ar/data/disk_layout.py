@@ -1,0 +1,240 @@
+"""What an on-disk data set is made of: a table of PyG's ``SQLiteDatabase``, and two small ones.
+
+``graphs`` has a row per graph in the layout of :class:`torch_geometric.data.SQLiteDatabase` with a
+schema of tensors (:meth:`Layout.schema`), so that PyG can read it: numbers as raw bytes, nothing
+pickled. It is written and read with ``sqlite3`` itself, because PyG opens every file for writing,
+makes the table where there is none, and unpickles where it is told no schema.
+
+``rows`` holds what belongs to a whole graph: its name, its label, further columns. ``about`` holds
+everything else as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+
+from lg2ar.errors import InputError
+
+FORMAT = 1
+SUFFIX = ".sqlite"
+TABLES = ("graphs", "rows", "about")
+
+Kind = Literal["number", "category"]
+
+
+@dataclass(frozen=True)
+class Field:
+    """A tensor of each graph.
+
+    Attributes:
+        name: What it is called.
+        kind: Its type, as NumPy writes it.
+        of: What it has rows of: ``nodes`` or ``edges``.
+        width: Numbers in a row; None where a row is a single number.
+    """
+
+    name: str
+    kind: str
+    of: Literal["nodes", "edges"]
+    width: int | None = None
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes that a row takes."""
+        return np.dtype(self.kind).itemsize * (1 if self.width is None else self.width)
+
+    def read(self, blobs: list[bytes]) -> np.ndarray:
+        """The rows of several graphs, one after the other."""
+        rows = np.frombuffer(bytearray().join(blobs), dtype=self.kind)
+        return rows if self.width is None else rows.reshape(-1, self.width)
+
+
+@dataclass(frozen=True)
+class RawColumn:
+    """A raw column of nodes or edges, and what is known of it without reading it.
+
+    Attributes:
+        name: What it is called.
+        kind: ``number``, or ``category``.
+        missing: How many values are missing.
+        values: The values of a category, in the order of their codes.
+        counts: How often each of them comes.
+    """
+
+    name: str
+    kind: Kind
+    missing: int = 0
+    values: tuple[str, ...] = ()
+    counts: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The tensors that each graph has.
+
+    Attributes:
+        num_features: Width of the node features, ``d_x``.
+        num_edge_features: Width of the edge attributes, ``d_e``; 0 where there are none.
+        weighted: Whether edges have weights.
+        nodes: Raw columns of nodes.
+        edges: Raw columns of edges.
+    """
+
+    num_features: int
+    num_edge_features: int
+    weighted: bool
+    nodes: tuple[RawColumn, ...] = ()
+    edges: tuple[RawColumn, ...] = ()
+
+    def columns(self, of: Literal["nodes", "edges"]) -> tuple[RawColumn, ...]:
+        """The raw columns of nodes or of edges."""
+        return self.nodes if of == "nodes" else self.edges
+
+    def fields(self) -> list[Field]:
+        """The tensors, in the order of the table; those without numbers are left out."""
+        fields = [
+            Field("x", "<f4", "nodes", self.num_features),
+            Field("edge_attr", "<f4", "edges", self.num_edge_features),
+        ]
+        for of, kind, name, numbers in RAW:
+            count = sum(column.kind == kind for column in self.columns(of))
+            fields.append(Field(name, numbers, of, count))
+        fields = [found for found in fields if found.width]
+        if self.weighted:
+            fields.append(Field("edge_weight", "<f4", "edges"))
+        return fields
+
+    def schema(self) -> dict[str, Any]:
+        """The table ``graphs`` as PyG's ``SQLiteDatabase`` wants it told."""
+        schema: dict[str, Any] = {
+            "num_nodes": int,
+            "num_edges": int,
+            "edge_index": {"dtype": torch.long, "size": (2, -1)},
+        }
+        for found in self.fields():
+            size = (-1,) if found.width is None else (-1, found.width)
+            schema[found.name] = {"dtype": TYPES[found.kind], "size": size}
+        return schema
+
+    def names(self) -> list[str]:
+        """The columns of the table behind the graph's number."""
+        return [f"COL_{name}" for name in self.schema()]
+
+
+# Where raw columns of each kind are kept, and as what.
+RAW: tuple[tuple[Literal["nodes", "edges"], Kind, str, str], ...] = (
+    ("nodes", "number", "node_numbers", "<f8"),
+    ("nodes", "category", "node_categories", "<i4"),
+    ("edges", "number", "edge_numbers", "<f8"),
+    ("edges", "category", "edge_categories", "<i4"),
+)
+TYPES = {"<f4": torch.float32, "<f8": torch.float64, "<i4": torch.int32, "<i8": torch.int64}
+
+
+@dataclass(frozen=True)
+class About:
+    """What is known of all graphs together.
+
+    Attributes:
+        name: What the data is called.
+        layout: The tensors of each graph.
+        num_graphs: How many graphs there are.
+        fingerprint: That of the data.
+        labels: Type of the labels; None where there are none.
+        named: Whether graphs have names.
+        targets: Type of each further column, by name.
+        classes: Names of the labels.
+        notes: Sentences from reading.
+        reading: Options that the data was read with.
+    """
+
+    name: str
+    layout: Layout
+    num_graphs: int
+    fingerprint: str
+    labels: str | None = None
+    named: bool = False
+    targets: Mapping[str, str] = field(default_factory=dict)
+    classes: tuple[str, ...] | None = None
+    notes: tuple[str, ...] = ()
+    reading: Mapping[str, Any] = field(default_factory=dict)
+
+    def to_json(self) -> str:
+        """As it stands in the file."""
+        return json.dumps({"format": FORMAT, **asdict(self)})
+
+    @classmethod
+    def from_json(cls, text: str) -> About:
+        """What :meth:`to_json` wrote.
+
+        Raises:
+            ValueError, TypeError, KeyError, AttributeError: When it is something else.
+        """
+        held = json.loads(text)
+        if held.pop("format") != FORMAT:
+            raise ValueError("another format")
+        layout = dict(held.pop("layout"))
+        for of in ("nodes", "edges"):
+            layout[of] = tuple(
+                RawColumn(**{**raw, "values": tuple(raw["values"]), "counts": tuple(raw["counts"])})
+                for raw in layout[of]
+            )
+        for key in ("classes", "notes"):
+            held[key] = None if held[key] is None else tuple(held[key])
+        about = cls(layout=Layout(**layout), **held)
+        about.check()
+        return about
+
+    def check(self) -> None:
+        """Refuse what no conversion writes, before anything is done by it.
+
+        Raises:
+            ValueError: When there is such.
+        """
+        numbers = (self.num_graphs, self.layout.num_features, self.layout.num_edge_features)
+        if not all(isinstance(number, int) and number >= 0 for number in numbers):
+            raise ValueError("a count is not a whole number")
+        for column in (*self.layout.nodes, *self.layout.edges):
+            if column.kind not in ("number", "category"):
+                raise ValueError("a column of no known kind")
+            if not all(isinstance(value, str) for value in column.values):
+                raise ValueError("a category that is no text")
+        kinds = [self.labels, *self.targets.values()]
+        if any(kind is not None and np.dtype(kind).kind not in "biufUO" for kind in kinds):
+            raise ValueError("labels of no known kind")
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[sqlite3.Connection]:
+    """A connection that can read and nothing else, closed again at the end.
+
+    Raises:
+        InputError: When the file cannot be read, or turns out to be damaged on the way.
+    """
+    try:
+        connection = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)
+    except sqlite3.Error as error:
+        raise InputError(f"{path}: cannot be opened ({error}).") from None
+    try:
+        connection.execute("PRAGMA trusted_schema = OFF")
+        yield connection
+    except (sqlite3.Error, OverflowError, UnicodeDecodeError) as error:
+        raise damaged(path, str(error)) from None
+    finally:
+        connection.close()
+
+
+def damaged(path: Path, what: str) -> InputError:
+    """The sentence about a file that is not what a conversion wrote."""
+    return InputError(
+        f"{path}: not a whole on-disk data set ({what}); make it again with 'lg2ar convert'."
+    )
