@@ -3,6 +3,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -14,12 +15,16 @@ import torch
 
 from lg2ar import checkpoint
 from lg2ar.checkpoint import Checkpoint
-from lg2ar.config import Config
+from lg2ar.config import Config, parse_setting
+from lg2ar.data.batches import as_store
+from lg2ar.data.toy import toy_graphs, toy_nodes
 from lg2ar.errors import InputError
+from lg2ar.experiment import pretrain
 from lg2ar.records import EpochRecord, Score
-from lg2ar.report import svg
-from lg2ar.report.maps import EmbeddingMap, project
-from lg2ar.report.page import MOST_MAPPED, write_page
+from lg2ar.report import document, svg
+from lg2ar.report.findings import Findings, untrained_embeddings
+from lg2ar.report.page import write_page, write_report
+from lg2ar.report.provenance import pretrain_command, reading_options, recorded_source
 
 VOID = {"meta", "br", "hr", "img", "input", "link"}
 EVIL = "<script>alert('x')</script>&\"\x00"
@@ -121,8 +126,8 @@ def with_class(item: ElementTree.Element, name: str) -> list[ElementTree.Element
     return [part for part in item.iter() if name in part.get("class", "").split()]
 
 
-def written(folder: Path, **more: Any) -> tuple[str, Page]:
-    path = write_page(folder, **more)
+def written(folder: Path, **found: Any) -> tuple[str, Page]:
+    path = write_page(folder, Findings(**found))
     assert path == folder / "report.html"
     source = path.read_text(encoding="utf-8")
     return source, Page(source)
@@ -130,8 +135,7 @@ def written(folder: Path, **more: Any) -> tuple[str, Page]:
 
 def test_page_tells_the_run(tmp_path: Path) -> None:
     folder = run(tmp_path, [epoch(k) for k in range(1, 9)])
-    maps = {"trained": EmbeddingMap(np.eye(2), np.array([0, 1]))}
-    source, page = written(folder, scores={"trained": score()}, maps=maps)
+    source, page = written(folder, scores={"trained": score()}, notes=["Mind this."])
     text = " ".join(page.text)
     for told in (
         "tiny",
@@ -151,19 +155,21 @@ def test_page_tells_the_run(tmp_path: Path) -> None:
         "0.0.test",
         "learning_rate",
         "identity, node-dropping, edge-perturbation, sub-graph, feature-masking",
-        "embed",
         "--out embeddings.parquet",
+        "Mind this.",
+        "With LG2AR, a GIN of 3 layers and width 4 learned to embed the 1,234 graphs of tiny.",
     ):
         assert told in text, told
     assert f"lg2ar embed {folder} SOURCE" in text
     assert all(item.get("aria-label") or item.get("aria-hidden") for item in drawings(source))
-    assert page.count("details") == 2
+    assert page.count("details") == 3
     assert not list(tmp_path.glob(".*"))  # nothing half-written is left
 
 
 def test_page_needs_nothing_beside_itself(tmp_path: Path) -> None:
     source, page = written(run(tmp_path, [epoch(1)]), scores={"trained": score()})
-    assert not re.search(r"(https?:)?//", source)
+    fetched = re.sub(r"http://www\.w3\.org/2000/svg", "", source)  # a name, which nobody opens
+    assert not re.search(r"https?:|[\"'(]//", fetched)
     assert not {name for name, _ in page.tags} & {"link", "img", "iframe", "object"}
     for _, attributes in page.tags:
         assert not attributes.keys() & {"src", "href", "srcset"}
@@ -186,14 +192,28 @@ def test_policy_lets_only_the_page_s_own_script_run(tmp_path: Path) -> None:
 def test_names_stay_text(tmp_path: Path) -> None:
     folder = run(tmp_path / "<b>a 'run'</b>", [epoch(1)], name=EVIL, fingerprint=EVIL)
     scores = {EVIL: score(protocol=EVIL, selection=EVIL)}
-    maps = {EVIL: EmbeddingMap(np.eye(2), np.array([EVIL + "1", "other"]))}
-    source, page = written(folder, scores=scores, maps=maps)
+    source, page = written(folder, scores=scores, scores_note=EVIL, notes=[EVIL])
     assert page.count("script") == 1
     assert page.count("b") == 1  # the page's own, in its heading
     assert "\x00" not in source
     assert "".join(page.text).count("<script>alert('x')</script>&\"\ufffd") >= 8
-    tips = [part.get("data-tip", "") for part in with_class(drawing(source, "Scatter"), "point")]
-    assert tips[0] == "graph 0, label <script>alert('x')</script>&\"\ufffd1"
+
+
+def test_file_of_one_s_own_choice(tmp_path: Path) -> None:
+    folder = run(tmp_path / "run", [epoch(1)])
+    path = write_page(
+        folder, out=tmp_path / "new" / "page.html", command=["lg2ar", "report", "a b"]
+    )
+    assert path == tmp_path / "new" / "page.html"
+    assert "lg2ar report 'a b'" in " ".join(Page(path.read_text(encoding="utf-8")).text)
+    assert not (folder / "report.html").exists()
+    (tmp_path / "full.html").mkdir()
+    with pytest.raises(InputError, match=r"full\.html: cannot be written"):
+        write_page(folder, out=tmp_path / "full.html")
+    before = (folder / "run.json").read_bytes()
+    with pytest.raises(InputError, match=r"run\.json: the page is HTML"):
+        write_page(folder, out=folder / "run.json")
+    assert (folder / "run.json").read_bytes() == before
 
 
 def test_run_without_epochs(tmp_path: Path) -> None:
@@ -267,50 +287,86 @@ def test_one_line_and_key_per_head(tmp_path: Path) -> None:
     assert "sub-graph 0.15" in " ".join(page.text)
 
 
-def test_maps_hold_their_points(tmp_path: Path) -> None:
-    places = np.random.default_rng(0).normal(size=(60, 2))
-    labels = np.arange(60) % 12
-    maps = {"untrained": EmbeddingMap(places, labels), "trained": EmbeddingMap(-places, labels)}
-    source, page = written(run(tmp_path, []), maps=maps)
-    for name in maps:
-        points = with_class(drawing(source, f"Scatter of 60 graphs, {name}"), "point")
-        assert len(points) == 60
-        assert points[1].get("class") == points[11].get("class") == "point c1"  # after ten again
-        assert points[1].get("data-tip") == "graph 1, label 1"
-    text = " ".join(page.text)
-    assert text.index("label 2") < text.index("label 10")
-    assert text.count("label 11") == 1  # one legend for all maps
+def test_draws_over_time_are_stacked_shares(tmp_path: Path) -> None:
+    draws = [[0] * 5 for _ in range(5)]
+    draws[1][3] = 6
+    source, _ = written(run(tmp_path, [epoch(1), epoch(2, draws=draws)]))
+    areas = with_class(drawing(source, "Share of each augmentation"), "area")
+    told = {(part.get("class", ""), part.get("x")): float(part.get("height", 0)) for part in areas}
+    (first,) = {x for (kind, x) in told if kind == "area c0"}
+    tall = sum(high for (_, x), high in told.items() if x == first)
+    # Of 8 views in the first epoch 7 are the identity; of 12 in the second half are dropped nodes.
+    assert told["area c0", first] == pytest.approx(7 / 8 * tall, abs=0.11)
+    second = [high for (kind, x), high in told.items() if x != first]
+    assert second == pytest.approx([tall / 2, tall / 2], abs=0.11)
 
 
-def test_large_maps_are_thinned_and_say_so(tmp_path: Path) -> None:
-    total = 4 * MOST_MAPPED
-    maps = {"trained": EmbeddingMap(np.zeros((total, 2)), np.arange(total))}
-    source, page = written(run(tmp_path, []), maps=maps)
-    points = with_class(drawing(source, "Scatter"), "point")
-    assert len(points) == MOST_MAPPED
-    assert points[-1].get("data-tip") == f"graph {total - 1}, label {total - 1}"
-    text = " ".join(page.text)
-    assert "3,000 of 12,000 graphs" in text
-    assert "and 11960 more" in text
+def test_light_and_dark_have_the_same_names() -> None:
+    style = document.read_part("page.css")
+    blocks = re.findall(r"color-scheme: (\w+);\n(.*?)\}", style, re.S)
+    sets = [(kind, dict(re.findall(r"--(\w+): (#\w{6});", body))) for kind, body in blocks]
+    assert [kind for kind, _ in sets] == ["light", "dark", "dark"]
+    assert sets[0][1].keys() == sets[1][1].keys()
+    assert sets[1][1] == sets[2][1]  # by the system's preference, and by the switch
+    assert len(sets[0][1]) > 25
 
 
-@pytest.mark.parametrize("number", [0, 1, 3])
-def test_maps_without_labels(tmp_path: Path, number: int) -> None:
-    folder = run(tmp_path, [])
-    source, page = written(folder, maps={"trained": EmbeddingMap(np.ones((number, 2)))})
-    item = drawing(source, "Scatter")
-    assert len(with_class(item, "point")) == number
-    assert "nan" not in ElementTree.tostring(item, encoding="unicode")
-    assert page.count("ul") == 0
+def test_text_has_contrast() -> None:
+    style = document.read_part("page.css")
+    for body in re.findall(r"color-scheme: \w+;\n(.*?)\}", style, re.S):
+        colours = dict(re.findall(r"--(\w+): #(\w{6});", body))
+        for ink in ("ink", "soft"):
+            for paper in ("paper", "card"):
+                assert contrast(colours[ink], colours[paper]) >= 4.5, (ink, paper)
+        for line in ("gone", "new", "focus"):
+            assert contrast(colours[line], colours["card"]) >= 3, line
 
 
-def test_map_refuses_what_it_cannot_draw() -> None:
-    with pytest.raises(ValueError, match=r"shape \[n, 2\], got \[2, 3\]"):
-        EmbeddingMap(np.zeros((2, 3)))
-    with pytest.raises(ValueError, match="finite"):
-        EmbeddingMap(np.array([[0.0, np.nan]]))
-    with pytest.raises(ValueError, match="2 points have 1 labels"):
-        EmbeddingMap(np.zeros((2, 2)), np.zeros(1))
+def contrast(one: str, other: str) -> float:
+    """As the Web Content Accessibility Guidelines define it."""
+
+    def light(colour: str) -> float:
+        parts = [int(colour[k : k + 2], 16) / 255 for k in (0, 2, 4)]
+        linear = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    low, high = sorted([light(one), light(other)])
+    return (high + 0.05) / (low + 0.05)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"level": "node", "seed": 7},
+        {"hidden": 16, "heads": ["identity", "sub-graph"], "norm": False, "learning_rate": 3e-5},
+        {"policy": "deepset", "bound": "nce", "temperature": 1.27, "step": "plain"},
+    ],
+)
+def test_command_gives_the_same_settings(settings: dict[str, Any]) -> None:
+    config = Config.make(settings)
+    words = pretrain_command(config, "a b.npz", "out")
+    assert words[:5] == ["lg2ar", "pretrain", "a b.npz", "--out", "out"]
+    assert set(words[5::2]) <= {"--set"}
+    assert Config.make(dict(parse_setting(word) for word in words[6::2])) == config
+
+
+def test_reading_options_are_those_of_the_command_line() -> None:
+    reading = {
+        "labels": "y",
+        "directed": False,
+        "categories": ["a", "b"],
+        "columns": {"graph": "g"},
+        "smiles": "s",
+    }
+    told = "--labels y --undirected --category a --category b --column graph=g --smiles s"
+    assert reading_options(reading) == told.split()
+
+
+def test_recorded_source() -> None:
+    assert recorded_source({"name": "mutag"}) == "mutag"
+    assert recorded_source({"name": "mine", "source": "data/mine.npz"}) == "data/mine.npz"
+    assert recorded_source({"name": "toy-graphs (demonstration)"}) == "toy-graphs"
 
 
 def test_folder_without_run(tmp_path: Path) -> None:
@@ -333,40 +389,6 @@ def test_page_is_replaced(tmp_path: Path) -> None:
     second, _ = written(folder)
     third, _ = written(folder, scores={"trained": score()})
     assert first == second != third
-
-
-@pytest.mark.parametrize(
-    "rows",
-    [
-        np.ones((6, 4)),
-        np.zeros((6, 4)),
-        np.column_stack([np.full(6, 1e8), np.arange(6.0)]),
-        np.arange(6.0).reshape(6, 1),
-        np.zeros((6, 0)),
-        np.ones((1, 4)),
-        np.zeros((0, 4)),
-        np.random.default_rng(0).normal(size=(2, 9)).astype(np.float32),
-    ],
-)
-def test_projection_is_finite(rows: np.ndarray) -> None:
-    plane = project(rows)
-    assert plane.shape == (len(rows), 2)
-    assert np.isfinite(plane).all()
-
-
-def test_projection_is_that_of_standardised_rows() -> None:
-    rows = np.random.default_rng(0).normal(size=(20, 5)) * [1, 10, 0, 0.1, 3] + 7
-    varying = rows[:, [0, 1, 3, 4]]
-    standard = (varying - varying.mean(0)) / varying.std(0)
-    left, size, _ = np.linalg.svd(standard, full_matrices=False)
-    expected = left[:, :2] * size[:2]
-    np.testing.assert_allclose(np.abs(project(rows)), np.abs(expected), atol=1e-9)
-    np.testing.assert_allclose(project(rows), project(rows * 1000), atol=1e-6)
-
-
-def test_projection_refuses_nan() -> None:
-    with pytest.raises(ValueError, match="finite"):
-        project(np.array([[0.0, np.nan], [1.0, 2.0]]))
 
 
 @pytest.mark.parametrize(
@@ -394,3 +416,111 @@ def test_bar_stays_inside() -> None:
         item = ElementTree.fromstring(svg.bar(mean, std, label="score"))
         width = float(with_class(item, "bar")[0].get("width", ""))
         assert 0 <= width <= 200
+
+
+QUICK = {"hidden": 8, "layers": 2, "epochs": 2}
+
+
+def test_report_opens_what_the_run_was_trained_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pretrain("toy-graphs", QUICK, out=tmp_path, device="cpu")
+    monkeypatch.setattr("lg2ar.report.findings.MOST_MAPPED", 40)
+    source = write_report(tmp_path, colour_by="edges", examples=2).read_text(encoding="utf-8")
+    page = Page(source)
+    text = " ".join(page.text)
+    assert "40 of 300 graphs, drawn at random; each point is one" in text
+    assert "cannot be opened" not in text
+    assert f"lg2ar pretrain toy-graphs \\\n  --out {tmp_path}" in text
+    assert "strict: linear SVM" in text
+    assert sum(a.get("class") == "example" for _, a in page.tags) == 2
+    assert '"colour":2' in source
+
+
+def test_report_says_what_is_missing(tmp_path: Path) -> None:
+    data = replace(toy_graphs(12), name="elsewhere")
+    run_folder = tmp_path / "run"
+    pretrain(data, QUICK, out=run_folder, device="cpu")
+    text = " ".join(Page(write_report(run_folder).read_text(encoding="utf-8")).text)
+    assert "'elsewhere' is neither a known data set nor a file or folder" in text
+    assert f"lg2ar report {run_folder} SOURCE" in text
+    assert "The embeddings were not evaluated" in text
+    renamed = replace(toy_graphs(12), name="toy-graphs")  # what is called so is larger
+    pretrain(renamed, QUICK, out=run_folder, replace=True, device="cpu")
+    text = " ".join(Page(write_report(run_folder).read_text(encoding="utf-8")).text)
+    assert "what it names is not what it was when the run was trained" in text
+
+
+def test_report_of_other_data_says_so(tmp_path: Path) -> None:
+    pretrain("toy-graphs", QUICK, out=tmp_path, device="cpu")
+    other = replace(toy_graphs(20, seed=5), name="new ones", notes=("Two rows were left out.",))
+    text = " ".join(Page(write_report(tmp_path, other).read_text(encoding="utf-8")).text)
+    assert "Map, views and scores are of new ones, which was not trained on." in text
+    assert "20 graphs; each point is one" in text
+    assert "Two rows were left out." in text
+
+
+def test_report_of_an_untrained_run_and_of_numbers(tmp_path: Path) -> None:
+    data = replace(toy_graphs(12), y=torch.rand(12))
+    pretrain(data, {**QUICK, "epochs": 0}, out=tmp_path, device="cpu")
+    source = write_report(tmp_path, data).read_text(encoding="utf-8")
+    assert '"name":"untrained"' in source
+    assert '"name":"trained"' not in source
+    assert "The labels are numbers, not classes" in source
+
+
+def test_report_reads_only_what_it_shows_from_a_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from lg2ar.data.conversion import write_on_disk
+    from lg2ar.data.on_disk import GraphsOnDisk, read_on_disk
+
+    data = replace(toy_graphs(60), ids=tuple(f"g{k}" for k in range(60)))
+    write_on_disk(tmp_path / "graphs.sqlite", data)
+    held = read_on_disk(tmp_path / "graphs.sqlite")
+    pretrain(data, QUICK, out=tmp_path / "run", device="cpu")
+    monkeypatch.setattr("lg2ar.report.findings.MOST_MAPPED", 20)
+    in_memory = write_report(tmp_path / "run", data, out=tmp_path / "a.html").read_text("utf-8")
+
+    def whole(_: object) -> None:
+        raise AssertionError("all graphs were read into memory")
+
+    monkeypatch.setattr(GraphsOnDisk, "whole", property(whole))
+    on_disk = write_report(tmp_path / "run", held, out=tmp_path / "b.html").read_text("utf-8")
+    assert "20 of 60 graphs, drawn at random" in on_disk
+    assert on_disk == in_memory
+
+
+def test_command_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from lg2ar import cli
+
+    def lg2ar(*words: str) -> int:
+        monkeypatch.setattr("sys.argv", ["lg2ar", *words])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        return int(ended.value.code or 0)
+
+    pretrain("toy-nodes", {"hidden": 8, "epochs": 1}, out=tmp_path / "run", device="cpu")
+    monkeypatch.setattr("lg2ar.report.findings.MOST_MAPPED", 40)
+    made, wanted = str(tmp_path / "run"), str(tmp_path / "page.html")
+    assert lg2ar("report", made, "--out", wanted, "--examples", "1", "--device", "cpu") == 0
+    assert f"Report page: {wanted}" in capsys.readouterr().out
+    text = " ".join(Page(Path(wanted).read_text(encoding="utf-8")).text)
+    assert "40 of 800 nodes, drawn at random; each point is one" in text
+    assert "logistic regression on 10% of the labels" in text
+    assert f"lg2ar report {made} \\\n  --out {wanted}" in text
+    assert lg2ar("report", made, "--colour-by", "colour") == 2
+    assert "there is no column 'colour'; there are label, degree." in capsys.readouterr().err
+    assert lg2ar("report", str(tmp_path)) == 2
+    assert "there is no run here" in capsys.readouterr().err
+
+
+def test_untrained_floor_is_what_no_epoch_gives(tmp_path: Path) -> None:
+    for level, data in (("graph", toy_graphs(20)), ("node", toy_nodes(60))):
+        run = pretrain(data, {"hidden": 8, "epochs": 2, "level": level}, device="cpu")
+        before = pretrain(data, {"hidden": 8, "epochs": 0, "level": level}, device="cpu")
+        found = untrained_embeddings(run, as_store(run.recipe.apply(data)))
+        torch.testing.assert_close(found, before.embed(data))
+        assert not torch.allclose(found, run.embed(data))

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from lg2ar import checkpoint
 from lg2ar.config import Config
+from lg2ar.data.dataset import Dataset
 from lg2ar.data.toy import toy_graphs
 from lg2ar.errors import InputError
 from lg2ar.experiment import Run, pretrain
@@ -35,6 +36,7 @@ class DemoResult:
 
     Attributes:
         run: The trained run.
+        dataset: The graphs.
         untrained: Embeddings of the initialised encoder.
         trained: Embeddings of the trained encoder.
         labels: The label of each graph.
@@ -43,6 +45,7 @@ class DemoResult:
     """
 
     run: Run
+    dataset: Dataset
     untrained: Tensor
     trained: Tensor
     labels: Tensor
@@ -94,6 +97,7 @@ def run_demo(
     labels = dataset.y
     return DemoResult(
         run=run,
+        dataset=dataset,
         untrained=untrained,
         trained=trained,
         labels=labels,

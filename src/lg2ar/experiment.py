@@ -375,6 +375,7 @@ def describe(dataset: Dataset) -> dict[str, Any]:
         "node_columns": [column.name for column in dataset.node_columns],
         "edge_columns": [column.name for column in dataset.edge_columns],
         "reading": dict(dataset.reading),
+        "source": dataset.source,
     }
     return {
         "name": dataset.name,

@@ -4,26 +4,41 @@ from __future__ import annotations
 
 import io
 import json
+import logging
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
 from lg2ar.cli.bench import bench
+from lg2ar.cli.convert import convert
+from lg2ar.cli.explore import cluster, neighbours, outliers
+from lg2ar.cli.export import export
+from lg2ar.cli.inspect import inspect
+from lg2ar.cli.labels import finetune, predict
 from lg2ar.cli.options import (
     DataOption,
     DeviceOption,
     SettingOption,
     SourceArgument,
     look_for_data_in,
+    open_and_tell,
+    own_files,
     read_settings,
+    reads_source,
 )
 from lg2ar.cli.progress import progress
+from lg2ar.cli.report import report
 from lg2ar.cli.studies import figure, reproduce, table
+from lg2ar.cli.tune import tune
+from lg2ar.data.reading import ReadOptions
 from lg2ar.errors import InputError, NonFiniteLossError
 
 if TYPE_CHECKING:
+    from lg2ar.config import Level
     from lg2ar.experiment import Run
 
 app = typer.Typer(
@@ -47,18 +62,16 @@ def demo(
     """Train on an embedded data set in about a minute and show what was learned."""
     from lg2ar.demo import run_demo
     from lg2ar.files import append_line
-    from lg2ar.report.maps import EmbeddingMap, project
+    from lg2ar.report.findings import find
     from lg2ar.report.page import write_page
 
     with progress() as (on_start, on_epoch):
         result = run_demo(
             out, read_settings(None, setting, seed), device, on_start=on_start, on_epoch=on_epoch
         )
-    labels = result.labels.numpy()
-    embedded = {"untrained": result.untrained, "trained": result.trained}
     scores = {"untrained": result.untrained_score, "trained": result.trained_score}
-    maps = {name: EmbeddingMap(project(rows.numpy()), labels) for name, rows in embedded.items()}
-    page = write_page(out, scores=scores, maps=maps)
+    findings = find(result.run, result.dataset, scores=scores)
+    page = write_page(out, findings, command=["lg2ar", *sys.argv[1:]])
     print(f"Accuracy, {result.trained_score.protocol}:")
     for name, score in scores.items():
         print(f"  {name:<10} {score.mean:.1f} ± {score.std:.1f} %")
@@ -69,14 +82,19 @@ def demo(
 
 
 @app.command()
+@reads_source
 def pretrain(
     source: SourceArgument,
+    reading: ReadOptions,
     out: Annotated[Path, typer.Option(help="Folder for the run.")],
     config: Annotated[Path | None, typer.Option(help="TOML file of settings.")] = None,
     setting: SettingOption = None,
     seed: Annotated[int | None, typer.Option(help="Short for --set seed=N.")] = None,
     device: DeviceOption = "auto",
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
+    tensorboard: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Folder to log to for TensorBoard.")
+    ] = None,
     data: DataOption = None,
 ) -> None:
     """Learn embeddings of graphs, or of the nodes of one large graph, without labels."""
@@ -84,9 +102,11 @@ def pretrain(
 
     look_for_data_in(data)
     settings = read_settings(config, setting, seed)
-    with progress() as (on_start, on_epoch):
+    level, usual = _begun(out) if resume else (None, None)
+    dataset = open_and_tell(source, reading, settings.get("level") or level, usual)
+    with progress(tensorboard) as (on_start, on_epoch):
         run = experiment.pretrain(
-            source,
+            dataset,
             settings,
             out=out,
             resume=resume,
@@ -98,26 +118,28 @@ def pretrain(
 
 
 @app.command()
+@reads_source
 def embed(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder that pretrain wrote.")],
     source: SourceArgument,
+    reading: ReadOptions,
     out: Annotated[Path, typer.Option(help="File to write: .parquet, .csv or .npz.")],
     device: DeviceOption = "auto",
     data: DataOption = None,
 ) -> None:
     """Embed graphs, or the nodes of one large graph, with a trained encoder."""
     from lg2ar import experiment
-    from lg2ar.data.sources import open_source
     from lg2ar.embeddings import check_format, write_embeddings
 
     look_for_data_in(data)
     check_format(out)
-    if out.resolve() == Path(source).resolve():
-        raise InputError(f"{out}: is the source itself; choose another --out.")
+    for given in (Path(source), reading.nodes, reading.graphs):
+        if isinstance(given, Path) and out.resolve() in own_files(given):
+            raise InputError(f"{out}: is the source itself; choose another --out.")
     trained = experiment.load(run, device)
-    dataset = open_source(source, trained.config.level)
+    dataset = open_and_tell(source, reading, trained.config.level, trained.reading)
     rows = trained.embed(dataset)
-    write_embeddings(out, rows, dataset.y)
+    write_embeddings(out, rows, ids=dataset.ids, y=dataset.y, classes=dataset.classes)
     print(f"{len(rows)} embeddings of width {rows.size(1)} written to {out}")
 
 
@@ -151,6 +173,16 @@ def datasets(
     print(f"Nodes and edges of many graphs are means. Data folder: {data_root(data)}")
 
 
+app.command()(inspect)
+app.command()(convert)
+app.command()(report)
+app.command()(finetune)
+app.command()(predict)
+app.command()(neighbours)
+app.command()(outliers)
+app.command()(cluster)
+app.command()(export)
+app.command()(tune)
 app.command()(reproduce)
 app.command()(table)
 app.command()(figure)
@@ -171,7 +203,8 @@ def main() -> NoReturn:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that cannot show ± shows ?
     try:
-        code = app(standalone_mode=False)
+        with _telling():
+            code = app(standalone_mode=False)
     except (InputError, NonFiniteLossError) as error:
         _refuse(str(error))
     except Exception as error:
@@ -181,6 +214,24 @@ def main() -> NoReturn:
             _refuse("out of memory; lower hidden, batch_size or degree_cap.")
         raise
     sys.exit(code if isinstance(code, int) else 0)
+
+
+class _Teller(logging.Handler):
+    """Prints what the library has to tell, as the command line says everything."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print a sentence to what is standard error at this moment."""
+        print(f"lg2ar: {record.getMessage()}", file=sys.stderr)
+
+
+@contextmanager
+def _telling() -> Iterator[None]:
+    teller, logger = _Teller(logging.WARNING), logging.getLogger("lg2ar")
+    logger.addHandler(teller)
+    try:
+        yield
+    finally:
+        logger.removeHandler(teller)
 
 
 def _refuse(sentence: str) -> NoReturn:
@@ -195,6 +246,16 @@ def _refuse_usage(error: Any) -> NoReturn:
         sys.exit(2)
     command = error.ctx.command_path if error.ctx is not None else "lg2ar"
     _refuse(f"{message.rstrip('.')}; see '{command} --help'.")
+
+
+def _begun(out: Path) -> tuple[Level | None, dict[str, Any] | None]:
+    """The level and the reading options of the run in a folder, where there is one."""
+    from lg2ar import checkpoint
+
+    if not checkpoint.exists(out):
+        return None, None
+    held = checkpoint.read(out)
+    return held.config.level, held.data.get("reading")
 
 
 def _summary(run: Run, out: Path) -> str:

@@ -42,6 +42,7 @@ class Dataset:
         notes: Sentences that tell what was detected, left out and counted while reading.
         reading: Options, as JSON has them, that unseen data is to be read with as well: see
             :meth:`~lg2ar.data.reading.ReadOptions.remembered`.
+        source: The path it was read from, as it was given; empty where it was not one.
     """
 
     name: str
@@ -55,6 +56,7 @@ class Dataset:
     targets: Mapping[str, np.ndarray] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     reading: Mapping[str, Any] = field(default_factory=dict)
+    source: str = ""
 
     def __len__(self) -> int:
         """Number of things that get an embedding: graphs, or nodes of the large graph."""

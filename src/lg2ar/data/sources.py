@@ -99,6 +99,8 @@ def open_source(
     reader = _find_reader(source, options.smiles or usual.get("smiles"))
     options.check(_named(source), ("level", *reader.options))
     dataset = reader.read(options.filled(usual, reader.options))
+    if isinstance(source, str | Path) and Path(source).exists():
+        dataset = replace(dataset, source=str(source))
     return _at_level(_as_float(dataset), options.level)
 
 

@@ -1,8 +1,8 @@
-"""Small charts as inline SVG text: lines, a heat map, a scatter and a bar.
+"""Small charts as inline SVG text: lines, shares, a heat map and a bar.
 
-Colours are the classes ``c0`` to ``c9``, which the page's style sheet sets for light and dark
-backgrounds. Lines differ also by their dashes and points by their shapes, so that nothing is told
-by colour alone. Elements with a ``data-tip`` show that text when pointed at.
+Colours are the classes ``c0`` to ``c9``, which ``page.css`` sets for light and dark backgrounds.
+Lines differ also by their dashes, so that nothing is told by colour alone. Elements with a
+``data-tip`` show that text when pointed at.
 """
 
 from __future__ import annotations
@@ -19,17 +19,11 @@ from numpy.typing import NDArray
 
 COLOURS = 10
 MOST_POINTS = 400  # of a line
+MOST_BARS = 60  # of a chart of shares
 WIDTH, HEIGHT = 400, 250
 
 _LEFT, _RIGHT, _TOP, _BOTTOM = 58, 14, 28, 44
 _DASHES = ("", "7 3", "2 3", "9 3 2 3", "4 4")
-# Circle, square, diamond and triangle, drawn from the point at their middle.
-_SHAPES = (
-    "m-3.2 0a3.2 3.2 0 1 0 6.4 0a3.2 3.2 0 1 0-6.4 0z",
-    "m-2.9-2.9h5.8v5.8h-5.8z",
-    "m0-4.1l4.1 4.1-4.1 4.1-4.1-4.1z",
-    "m0-3.9l3.7 6.4h-7.4z",
-)
 # What XML cannot hold, and halves of characters, which UTF-8 cannot.
 _UNPRINTABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff\ufffe\uffff]")
 
@@ -49,7 +43,12 @@ class Line:
 
 def escape(value: object) -> str:
     """A value as text that is safe in HTML and SVG, inside an element or a quoted attribute."""
-    return html.escape(_UNPRINTABLE.sub("\ufffd", str(value)))
+    return html.escape(printable(value))
+
+
+def printable(value: object) -> str:
+    """A value as text, without what no page can hold."""
+    return _UNPRINTABLE.sub("\ufffd", str(value))
 
 
 def number(value: float) -> str:
@@ -116,15 +115,15 @@ def line_chart(lines: Sequence[Line], *, label: str, y_label: str, from_zero: bo
         at = min(place(x, low)[0], WIDTH - 4.5 * len(str(x)))  # not beyond the edge
         y_at = HEIGHT - _BOTTOM + 18
         parts.append(f'<text x="{at:.1f}" y="{y_at}" text-anchor="middle">{x}</text>')
-    middle = (_LEFT + WIDTH - _RIGHT) / 2
-    parts.append(
-        f'<text class="axis-name" x="{middle}" y="{HEIGHT - 8}" text-anchor="middle">epoch</text>'
-    )
+    parts.append(_epoch_name())
     for k, values in enumerate(thinned):
         points = [place(x, y) for x, y in zip(xs, values, strict=True)]
         parts.append(_polyline(points, k))
-    parts += _hover_strips(lines, thinned, [place(x, low)[0] for x in xs])
-    return _svg(WIDTH, HEIGHT, label, parts)
+    across = [place(x, low)[0] for x in xs]
+    edges = [_LEFT, *((a + b) / 2 for a, b in pairwise(across)), WIDTH - _RIGHT]
+    shown = [Line(line.name, values) for line, values in zip(lines, thinned, strict=True)]
+    parts += _strips(shown, edges, len(epochs))
+    return drawing(WIDTH, HEIGHT, label, parts)
 
 
 def heat_map(shares: NDArray[np.float64], names: Sequence[str], *, label: str) -> str:
@@ -164,36 +163,45 @@ def heat_map(shares: NDArray[np.float64], names: Sequence[str], *, label: str) -
                 f'x="{left + (j + 0.5) * side - 1:.1f}" y="{y + 3.5:.1f}" '
                 f'text-anchor="middle">{_percent(share)}</text></g>'
             )
-    return _svg(WIDTH, math.ceil(bottom + 92), label, parts)
+    return drawing(WIDTH, math.ceil(bottom + 92), label, parts)
 
 
-def scatter(
-    points: NDArray[np.float64], kinds: Sequence[int], tips: Sequence[str], *, label: str
-) -> str:
-    """Points in the plane, each axis stretched to fill the chart.
+def share_chart(lines: Sequence[Line], *, label: str) -> str:
+    """Shares of a whole over epochs, stacked, the first line's at the bottom.
 
     Args:
-        points: Coordinates, shape ``[n, 2]``.
-        kinds: For each point a number that fixes its colour and shape.
-        tips: For each point the text shown when it is pointed at.
+        lines: Counts, all of the same length, not empty.
         label: What the chart shows, for those who cannot see it.
     """
-    side, edge = 380, 14
-    low = points.min(axis=0, initial=np.inf)
-    span = points.max(axis=0, initial=-np.inf) - low
-    flat = span <= 1e-12
-    unit = np.where(flat, 0.5, (points - low) / np.where(flat, 1.0, span))
-    places = edge + unit * (side - 2 * edge)
-    parts = [f'<rect class="frame" x=".5" y=".5" width="{side - 1}" height="{side - 1}" rx="8"/>']
-    for (x, y), kind, tip in zip(places.tolist(), kinds, tips, strict=True):
-        parts.append(
-            f'<path class="point c{kind % COLOURS}" d="M{x:.1f} {side - y:.1f}{_shape(kind)}" '
-            f'data-tip="{escape(tip)}"/>'
-        )
-    return _svg(side, side, label, parts)
+    counts = np.array([thin(line.values, MOST_BARS) for line in lines])  # [T, bars]
+    shares = counts / np.maximum(counts.sum(axis=0), 1e-12)
+    tops = np.vstack([np.zeros(shares.shape[1]), shares.cumsum(axis=0)])
+    bottom, tall = HEIGHT - _BOTTOM, HEIGHT - _TOP - _BOTTOM
+    step = (WIDTH - _LEFT - _RIGHT) / shares.shape[1]
+    parts = ['<text class="axis-name" x="4" y="14">share of draws (%)</text>']
+    for percent in (0, 25, 50, 75, 100):
+        at = bottom - percent / 100 * tall
+        parts.append(f'<text x="{_LEFT - 6}" y="{at + 4:.1f}" text-anchor="end">{percent}</text>')
+    for k in range(len(lines)):
+        for bar in range(shares.shape[1]):
+            high = shares[k, bar] * tall
+            if high > 0:
+                parts.append(
+                    f'<rect class="area c{k % COLOURS}" x="{_LEFT + bar * step:.1f}" '
+                    f'y="{bottom - tops[k + 1, bar] * tall:.1f}" width="{step + 0.2:.1f}" '
+                    f'height="{high:.1f}"/>'
+                )
+    total = len(lines[0].values)
+    for x in _whole_ticks(total):
+        at = _LEFT + (x - 0.5) / total * (WIDTH - _LEFT - _RIGHT)
+        parts.append(f'<text x="{at:.1f}" y="{bottom + 18}" text-anchor="middle">{x}</text>')
+    parts.append(_epoch_name())
+    percents = [Line(f"{line.name}, %", (100 * shares[k]).tolist()) for k, line in enumerate(lines)]
+    edges = [_LEFT + bar * step for bar in range(shares.shape[1] + 1)]
+    return drawing(WIDTH, HEIGHT, label, parts + _strips(percents, edges, total))
 
 
-def bar(mean: float, std: float, *, label: str) -> str:
+def bar(mean: float, std: float, *, label: str, kind: int = 0) -> str:
     """A bar from 0 to 100 with a whisker of one standard deviation to each side."""
 
     def clip(value: float) -> float:
@@ -202,10 +210,10 @@ def bar(mean: float, std: float, *, label: str) -> str:
     low, high = 2 * clip(mean - std), 2 * clip(mean + std)
     parts = [
         '<rect class="track" width="200" height="16" rx="3"/>',
-        f'<rect class="bar" width="{2 * clip(mean):.1f}" height="16" rx="3"/>',
+        f'<rect class="bar c{kind % COLOURS}" width="{2 * clip(mean):.1f}" height="16" rx="3"/>',
         f'<path class="whisker" d="M{low:.1f} 8H{high:.1f}M{low:.1f} 4v8M{high:.1f} 4v8"/>',
     ]
-    return _svg(200, 16, label, parts)
+    return drawing(200, 16, label, parts)
 
 
 def line_key(kind: int, text: str) -> str:
@@ -213,9 +221,9 @@ def line_key(kind: int, text: str) -> str:
     return _key(kind, text, 28, f'<path class="line" d="M1 7H27"{_dashes(kind)}/>')
 
 
-def point_key(kind: int, text: str) -> str:
-    """The entry of a legend for points of this kind."""
-    return _key(kind, text, 10, f'<path class="point" d="M5 7{_shape(kind)}"/>')
+def area_key(kind: int, text: str) -> str:
+    """The entry of a legend for an area of this kind."""
+    return _key(kind, text, 14, '<rect class="area" x="1" y="1" width="12" height="12" rx="3"/>')
 
 
 def legend(keys: Sequence[str]) -> str:
@@ -225,13 +233,9 @@ def legend(keys: Sequence[str]) -> str:
 
 def _key(kind: int, text: str, width: int, mark: str) -> str:
     return (
-        f'<li class="c{kind % COLOURS}"><svg viewBox="0 0 {width} 14" width="{width}" height="14" '
+        f'<li><svg class="c{kind % COLOURS}" viewBox="0 0 {width} 14" width="{width}" height="14" '
         f'aria-hidden="true">{mark}</svg>{escape(text)}</li>'
     )
-
-
-def _shape(kind: int) -> str:
-    return _SHAPES[kind % len(_SHAPES)]
 
 
 def _dashes(kind: int) -> str:
@@ -239,7 +243,8 @@ def _dashes(kind: int) -> str:
     return f' stroke-dasharray="{pattern}"' if pattern else ""
 
 
-def _svg(width: int, height: int, label: str, parts: Sequence[str]) -> str:
+def drawing(width: int, height: int, label: str, parts: Sequence[str]) -> str:
+    """An SVG element of these parts, which says what it shows."""
     return (
         f'<svg viewBox="0 0 {width} {height}" role="img" aria-label="{escape(label)}">'
         f"{''.join(parts)}</svg>"
@@ -254,19 +259,22 @@ def _polyline(points: list[tuple[float, float]], kind: int) -> str:
     return f'<polyline class="line c{kind % COLOURS}"{_dashes(kind)} points="{text}"/>'
 
 
-def _hover_strips(
-    lines: Sequence[Line], thinned: Sequence[Sequence[float]], xs: Sequence[float]
-) -> list[str]:
+def _epoch_name() -> str:
+    middle = (_LEFT + WIDTH - _RIGHT) / 2
+    return (
+        f'<text class="axis-name" x="{middle}" y="{HEIGHT - 8}" text-anchor="middle">epoch</text>'
+    )
+
+
+def _strips(thinned: Sequence[Line], edges: Sequence[float], total: int) -> list[str]:
     """Unseen upright strips, one per place, that tell the values there."""
-    total = len(lines[0].values)
-    edges = [_LEFT, *((a + b) / 2 for a, b in pairwise(xs)), WIDTH - _RIGHT]
-    last = [int(part[-1]) for part in np.array_split(np.arange(1, total + 1), len(xs))]
+    number_of = len(edges) - 1
+    last = [int(part[-1]) for part in np.array_split(np.arange(1, total + 1), number_of)]
     strips = []
     for k, end in enumerate(last):
         start = last[k - 1] + 1 if k else 1
         when = f"epoch {end}" if start == end else f"epochs {start} to {end}, mean"
-        each = zip(lines, thinned, strict=True)
-        told = "\n".join([when, *(f"{line.name} {number(values[k])}" for line, values in each)])
+        told = "\n".join([when, *(f"{line.name} {number(line.values[k])}" for line in thinned)])
         strips.append(
             f'<rect class="strip" x="{edges[k]:.1f}" y="{_TOP}" '
             f'width="{edges[k + 1] - edges[k]:.1f}" height="{HEIGHT - _TOP - _BOTTOM}" '
@@ -300,45 +308,3 @@ def _tick(value: float) -> str:
 
 def _percent(share: float) -> str:
     return "0" if share == 0 else "<0.1" if share < 0.0005 else f"{100 * share:.1f}"
-
-
-def _colours(values: str) -> str:
-    return "".join(f"--c{k}:{value};" for k, value in enumerate(values.split()))
-
-
-# After Okabe and Ito, which colour-blind readers tell apart, with three more of the same kind;
-# the lighter set keeps its contrast on a dark background.
-_LIGHT = (
-    "color-scheme:light;--paper:#f5f7f9;--card:#fff;--ink:#17202a;--soft:#566270;--rule:#dde3e9;"
-    "--heat:#55a8dd;--bar:#0072b2;"
-) + _colours("#0072b2 #d55e00 #009e73 #cc79a7 #e69f00 #56b4e9 #333333 #8f8f1f #882255 #8c939b")
-_DARK = (
-    "color-scheme:dark;--paper:#0e1319;--card:#171e26;--ink:#e6ebf0;--soft:#a0acb8;--rule:#2e3944;"
-    "--heat:#1f6fa8;--bar:#3d94d6;"
-) + _colours("#3d94d6 #ee7733 #1fb58a #de98c2 #f0ae2b #92d4f7 #f2f2f2 #e3da4a #c4527f #8a939d")
-
-STYLE = f"""
-:root{{{_LIGHT}}}
-@media(prefers-color-scheme:dark){{:root:not([data-theme=light]){{{_DARK}}}}}
-:root[data-theme=dark]{{{_DARK}}}
-svg text{{font:12.5px system-ui,sans-serif;fill:var(--soft)}}
-svg .axis-name{{font-weight:600}}
-svg .value{{fill:var(--ink)}}
-.grid{{stroke:var(--rule)}}
-.line{{fill:none;stroke:currentColor;stroke-width:2;stroke-linecap:round;stroke-linejoin:round}}
-.line[stroke-dasharray]{{stroke-linecap:butt}}
-.point{{fill:currentColor;fill-opacity:.78}}
-.point[data-tip]:hover{{stroke:var(--ink);stroke-width:2}}
-.frame{{fill:none;stroke:var(--rule)}}
-.cell,.track{{fill:var(--paper)}}
-.heat{{fill:var(--heat)}}
-.bar{{fill:var(--bar)}}
-.whisker{{stroke:var(--ink);stroke-width:1.5;fill:none}}
-.strip{{fill:transparent}}
-.strip:hover{{fill:var(--ink);fill-opacity:.1}}
-.legend{{display:flex;flex-wrap:wrap;gap:2px 16px;list-style:none;margin:8px 0 4px;padding:0;
-font-size:.85rem}}
-@media(max-width:640px){{svg text{{font-size:14px}}}}
-.legend svg{{margin-right:6px;vertical-align:-2px}}
-{"".join(f"svg .c{k},.c{k}>svg{{color:var(--c{k})}}" for k in range(COLOURS))}
-"""
