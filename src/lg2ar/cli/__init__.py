@@ -20,6 +20,7 @@ from lg2ar.cli.options import (
     read_settings,
 )
 from lg2ar.cli.progress import progress
+from lg2ar.cli.shipping import ship, verify
 from lg2ar.cli.studies import figure, reproduce, table
 from lg2ar.errors import InputError, NonFiniteLossError
 
@@ -154,6 +155,8 @@ def datasets(
 app.command()(reproduce)
 app.command()(table)
 app.command()(figure)
+app.command()(ship)
+app.command()(verify)
 app.add_typer(bench, name="bench")
 
 
