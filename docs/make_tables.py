@@ -16,8 +16,8 @@ from lg2ar.bench.tables import Bench
 from lg2ar.config import Config
 from lg2ar.demo import SETTINGS
 from lg2ar.report.cells import cells
-from lg2ar.report.findings import findings
 from lg2ar.report.layouts import render
+from lg2ar.report.questions import findings
 from lg2ar.report.summary import summary
 from lg2ar.report.tables import read_records, variants_table
 

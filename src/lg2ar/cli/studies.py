@@ -106,8 +106,8 @@ def table(
 ) -> None:
     """Print a table of the paper with our runs beside the published numbers, or the findings."""
     from lg2ar.report.cells import cells
-    from lg2ar.report.findings import findings
     from lg2ar.report.layouts import FORMATS, render
+    from lg2ar.report.questions import findings
     from lg2ar.report.tables import read_records
     from lg2ar.study.plan import TABLES, pick
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from scipy.stats import t
 
-from lg2ar.report.findings import finding, findings
+from lg2ar.report.questions import finding, findings
 
 
 def record(variant: str, seed: int, before: float, after: float, **more: Any) -> dict[str, Any]:
