@@ -17,6 +17,7 @@ from lg2ar.config import Config
 from lg2ar.demo import SETTINGS
 from lg2ar.report.cells import cells
 from lg2ar.report.layouts import render
+from lg2ar.report.questions import findings
 from lg2ar.report.summary import summary
 from lg2ar.report.tables import read_records, variants_table
 
@@ -48,6 +49,33 @@ def study(table: str, layout: str) -> str:
     return render(made, table, layout)
 
 
+def precisions() -> str:
+    """What the rounding of the captured step's products does to accuracy."""
+    rounded, exact = (
+        {
+            (cell.dataset, cell.protocol, cell.selection): cell
+            for cell in cells(read_records(ROOT / "results" / file), "graph")
+            if cell.method == "lg2ar"
+            and cell.variant in ("gru", "gru, preset=paper precision=float32")
+        }
+        for file in ("graph.jsonl", "precision.jsonl")
+    )
+    lines = ["| data set | protocol | runs | tf32 | float32 |", "|---|---|---:|---:|---:|"]
+    for key, cell in exact.items():
+        other = rounded.get(key)
+        if not cell.runs or other is None or other.runs != cell.runs:
+            continue
+        values = [f"{one.mean:.1f} ± {one.std:.1f}" for one in (other, cell)]
+        lines.append(f"| {key[0]} | `{key[1]}` | {cell.runs} | {values[0]} | {values[1]} |")
+    return "\n".join(lines)
+
+
+def found() -> str:
+    """What the paper's open questions came to."""
+    file = ROOT / "results" / "findings.jsonl"
+    return findings(read_records(file) if file.exists() else [])
+
+
 def bench() -> Bench:
     """All measurements of time and memory, and what the cost table had before."""
     files = sorted((ROOT / "results" / "bench").glob("*.jsonl"))
@@ -63,6 +91,8 @@ TABLES: dict[str, Callable[[], str]] = {
         for table in ("graph", "node", "semi", "ablation", "cost")
         for layout in ("lg2ar", "summary", "md")
     },
+    "findings": found,
+    "bench, precision": precisions,
     "bench, gpu steps": lambda: bench().gpu_steps(),
     "bench, gpu pygcl": lambda: bench().gpu_pygcl(),
     "bench, seeds": lambda: bench().seeds(),

@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from lg2ar import cli
+from lg2ar.benchmarks import questions
 from lg2ar.data.sources import open_source
 from lg2ar.errors import InputError, NonFiniteLossError
 from lg2ar.records import StudyRecord, Task
@@ -65,6 +66,11 @@ def test_the_tables_are_the_papers() -> None:
     assert count["semi"] == 5 * 3 * 5
     assert count["ablation"] == 7 * (4 + 4 + 6) * 5
     assert count["cost"] == 8 * 2
+    asked = {"graph": 0, "node": 0}
+    for question in questions():
+        for level in question.levels:
+            asked[level] += len(question.variants)
+    assert count["findings"] == 5 * (3 * (1 + asked["graph"]) + 1 + asked["node"])
     assert {p.task.dataset for p in plan("node")} >= {"wikics", "cora", "coauthor-physics"}
 
 
@@ -85,6 +91,8 @@ def test_a_run_has_the_papers_settings_and_its_variants() -> None:
     [
         ({"table": "grahp"}, "'grahp' is not a table; did you mean 'graph'"),
         ({"variants": ["gruu"]}, "'gruu' is not a variant; did you mean 'gru'"),
+        ({"variants": ["reedout=mean"]}, "unknown setting 'reedout'; did you mean 'readout'"),
+        ({"variants": ["readout=mean+bound=nse"]}, "bound = 'nse' must be one of jsd"),
         ({"datasets": ["mutga"]}, "'mutga' is not a known data set; did you mean 'mutag'"),
         ({"preset": "papers"}, "'papers' is not a known preset"),
         ({"settings": {"hiden": 3}}, "unknown setting 'hiden'"),
@@ -95,6 +103,14 @@ def test_a_run_has_the_papers_settings_and_its_variants() -> None:
 def test_misspelt_names_are_refused(options: dict[str, Any], words: str) -> None:
     with pytest.raises(InputError, match=words):
         some(**options)
+
+
+def test_settings_of_ones_own_make_a_variant() -> None:
+    (run,) = plan("findings", datasets=["dd"], variants=["readout=log-sum+norm=false"], seeds=[0])
+    assert (run.config.readout, run.config.norm, run.config.policy) == ("log-sum", False, "gru")
+    assert run.task.variant == "readout=log-sum+norm=false"
+    with pytest.raises(InputError, match="norm is what variant"):
+        plan("findings", datasets=["dd"], variants=["norm=false"], settings={"norm": True})
 
 
 # One run.

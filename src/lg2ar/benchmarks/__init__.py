@@ -1,4 +1,4 @@
-"""The paper's tables as data: the settings it selected, and the numbers it published."""
+"""The paper's tables as data: its settings, its numbers, and the questions it leaves open."""
 
 from __future__ import annotations
 
@@ -34,6 +34,27 @@ class Published:
     std: float | None
     group: str = ""
     note: str = ""
+
+
+@dataclass(frozen=True)
+class Question:
+    """Something the paper leaves open, and what is compared with its settings to answer it.
+
+    Attributes:
+        name: In a few words.
+        text: As a sentence.
+        place: The decision in ``docs/paper.md``.
+        setting: The setting whose value is in question.
+        variants: The other answers, as settings joined by ``+``.
+        levels: Where it arises.
+    """
+
+    name: str
+    text: str
+    place: str
+    setting: str
+    variants: tuple[str, ...]
+    levels: tuple[str, ...]
 
 
 def hyperparameters(name: str, preset: str = "paper") -> dict[str, Any]:
@@ -86,6 +107,21 @@ def published() -> list[Published]:
         for group, rows in tables[table].items()
         for method, row in rows.items()
         for dataset, cell in row.items()
+    ]
+
+
+def questions() -> list[Question]:
+    """What the paper leaves open, as comparisons with its settings."""
+    return [
+        Question(
+            name=row["name"],
+            text=row["text"],
+            place=row["place"],
+            setting=row["setting"],
+            variants=tuple(row["variants"]),
+            levels=tuple(row.get("levels", ("graph", "node"))),
+        )
+        for row in _read("questions.toml")["question"]
     ]
 
 

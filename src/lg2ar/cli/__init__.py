@@ -32,6 +32,7 @@ from lg2ar.cli.options import (
 )
 from lg2ar.cli.progress import progress
 from lg2ar.cli.report import report
+from lg2ar.cli.shipping import ship, verify
 from lg2ar.cli.studies import figure, reproduce, table
 from lg2ar.cli.tune import tune
 from lg2ar.data.reading import ReadOptions
@@ -186,6 +187,8 @@ app.command()(tune)
 app.command()(reproduce)
 app.command()(table)
 app.command()(figure)
+app.command()(ship)
+app.command()(verify)
 app.add_typer(bench, name="bench")
 
 

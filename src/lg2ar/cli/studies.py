@@ -20,7 +20,7 @@ from lg2ar.cli.options import (
 from lg2ar.errors import InputError
 
 TableArgument = Annotated[
-    str, typer.Argument(metavar="TABLE", help="graph, node, semi, ablation or cost.")
+    str, typer.Argument(metavar="TABLE", help="graph, node, semi, ablation, cost or findings.")
 ]
 
 
@@ -53,7 +53,7 @@ def reproduce(
     device: DeviceOption = "auto",
     data: DataOption = None,
 ) -> None:
-    """Do the runs of a table of the paper that are not in the records file yet."""
+    """Do the runs of a table of the paper, or of the findings, that are not recorded yet."""
     from lg2ar.experiment import choose_device
     from lg2ar.study.ledger import Ledger, reproduce
     from lg2ar.study.plan import TABLES, pick, plan
@@ -104,16 +104,23 @@ def table(
         str, typer.Option(help="md, csv, latex, json or summary.")
     ] = "md",
 ) -> None:
-    """Print a table of the paper with our runs beside the published numbers."""
+    """Print a table of the paper with our runs beside the published numbers, or the findings."""
     from lg2ar.report.cells import cells
     from lg2ar.report.layouts import FORMATS, render
+    from lg2ar.report.questions import findings
     from lg2ar.report.tables import read_records
     from lg2ar.study.plan import TABLES, pick
 
     pick(table, TABLES, "table")
     pick(format, FORMATS, "format")
     files = records or [p for p in [_records_file(table, None)] if p.exists()]
-    print(render(cells([r for file in files for r in read_records(file)], table), table, format))
+    found = [r for file in files for r in read_records(file)]
+    if table == "findings":
+        if format != "md":
+            raise InputError(f"findings are printed as md alone, not as {format}.")
+        print(findings(found))
+        return
+    print(render(cells(found, table), table, format))
 
 
 def figure(

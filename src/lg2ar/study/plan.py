@@ -7,8 +7,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from lg2ar.benchmarks import hyperparameters
-from lg2ar.config import HEAD_NAMES, Config
+from lg2ar.benchmarks import hyperparameters, questions
+from lg2ar.config import HEAD_NAMES, Config, parse_setting
 from lg2ar.data.benchmarks import BENCHMARKS, find_benchmark
 from lg2ar.errors import InputError
 from lg2ar.protocols import check_protocol
@@ -137,7 +137,17 @@ TABLES: dict[str, Table] = {
         ("strict", "paper"),
     ),
     "cost": Table(_GRAPH, ("gru", "infograph"), 1, ()),
+    # A molecule's, a protein's, a social network's graphs, and nodes.
+    "findings": Table(
+        ("mutag", "proteins", "imdb-binary", "cora"),
+        ("gru", *dict.fromkeys(name for asked in questions() for name in asked.variants)),
+        5,
+        ("strict",),
+    ),
 }
+
+# In which tables a variant stands for the data sets of some level alone.
+_LEVELS = {name: asked.levels for asked in questions() for name in asked.variants}
 
 # Epochs that the cost of one is measured on, after one that warms up.
 COST_EPOCHS = 6
@@ -170,7 +180,7 @@ def plan(
     layout = TABLES[pick(table, TABLES, "table")]
     names = [_canonical(name) for name in datasets or layout.datasets]
     chosen = _fitting(
-        [pick(name, VARIANTS, "variant") for name in variants or layout.variants],
+        [_known(name) for name in variants or layout.variants],
         protocols or layout.protocols,
         asked=bool(variants),
     )
@@ -181,6 +191,7 @@ def plan(
         _planned(table, name, variant, preset or layout.preset, seed, settings or {})
         for name in names
         for variant in chosen
+        if variants or find_benchmark(name).level in _LEVELS.get(variant, ("graph", "node"))
         for seed in (range(layout.seeds) if seeds is None else seeds)
     ]
 
@@ -195,6 +206,23 @@ def _fitting(names: Sequence[str], protocols: Collection[str], *, asked: bool) -
             "those, or leave it out."
         )
     return [name for name in names if name != "supervised"]
+
+
+def _known(name: str) -> str:
+    """The name of a variant, or settings joined by ``+`` that make one; an error for others."""
+    if name not in VARIANTS and "=" in name:
+        find_variant(name)
+        return name
+    return pick(name, VARIANTS, "variant")
+
+
+def find_variant(name: str) -> Variant:
+    """A variant by name, or the GRU's with settings of one's own: ``readout=mean+norm=false``."""
+    if name in VARIANTS:
+        return VARIANTS[name]
+    settings = dict(parse_setting(part) for part in name.split("+"))
+    Config.make(settings)  # names what is not a setting, or not a value of it
+    return Variant("lg2ar", {"policy": "gru", **settings})
 
 
 def pick(name: str, known: Collection[str], what: str) -> str:
@@ -219,7 +247,7 @@ def _canonical(name: str) -> str:
 def _planned(
     table: str, dataset: str, name: str, preset: str, seed: int, settings: Mapping[str, Any]
 ) -> Planned:
-    variant = VARIANTS[name]
+    variant = find_variant(name)
     level = find_benchmark(dataset).level
     cost = {"epochs": COST_EPOCHS, "patience": 0} if table == "cost" else {}
     changes = dict(variant.settings)

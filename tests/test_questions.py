@@ -1,0 +1,59 @@
+"""The tables of the open questions, from records made by hand."""
+
+from __future__ import annotations
+
+import statistics
+from typing import Any
+
+import pytest
+from scipy.stats import t
+
+from lg2ar.report.questions import finding, findings
+
+
+def record(variant: str, seed: int, before: float, after: float, **more: Any) -> dict[str, Any]:
+    """A run that was read twice, two folds around each value."""
+
+    def read(epoch: int, value: float) -> dict[str, Any]:
+        accuracy = [value - 1, value + 1]
+        return {"protocol": "strict", "epoch": epoch, "selection": None, "accuracy": accuracy}
+
+    task = {
+        "table": "findings",
+        "dataset": "mutag",
+        "level": "graph",
+        "method": "lg2ar",
+        "variant": variant,
+        "preset": "paper",
+        "seed": seed,
+    }
+    return {"task": task | more, "config": {}, "evaluations": [read(0, before), read(20, after)]}
+
+
+def test_runs_are_compared_seed_by_seed() -> None:
+    base = [record("gru", seed, 80.0, 82.0 + seed) for seed in range(4)]
+    gains = [1.0, 2.0, 4.0]  # of seeds 1 to 3; seed 0 was not run
+    other = [
+        record("readout=mean", seed, 70.0, 82.0 + seed + gain)
+        for seed, gain in enumerate(gains, start=1)
+    ]
+    half = t.ppf(0.975, 2) * statistics.stdev(gains) / 3**0.5
+    table = finding(base + other, "read-out").splitlines()
+    assert table[0] == "| readout | mutag |"
+    assert table[2] == "| as in the paper's preset | 83.5 (untrained 80.0, 4 runs) |"
+    assert table[3] == f"| `mean` | 86.3 (untrained 70.0, 3 runs); +2.3 ± {half:.1f} |"
+    assert table[4] == "| `log-sum` | - |"
+
+
+def test_only_what_was_run_is_told() -> None:
+    assert findings([]) == "*not run yet*"
+    some = [record("gru", 0, 80.0, 82.0), record("contrast=global-global", 0, 80.0, 81.0)]
+    text = findings([*some, record("readout=mean", 0, 1.0, 2.0, table="graph")])
+    assert "### Contrast (D3)" in text
+    assert "### Read-out" not in text
+    assert "81.0 (untrained 80.0, 1 run); -1.0 |" in text
+
+
+def test_a_question_has_a_name() -> None:
+    with pytest.raises(KeyError):
+        finding([], "colour")
