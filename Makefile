@@ -3,11 +3,12 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help demo test lint types imports suite clean
+.PHONY: help demo test lint types imports suite docs clean
 
 help:
 	@echo "make demo   set up, train on an embedded data set in about a minute, write the report page"
 	@echo "make test   set up with the test tools, then lint, types, import layers and the whole suite"
+	@echo "make docs   set up and build the documentation into build/docs/index.html"
 	@echo "make clean  remove the environment and caches"
 
 $(VENV)/created:
@@ -40,6 +41,14 @@ imports: $(VENV)/installed-test
 
 suite: $(VENV)/installed-test
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+$(VENV)/installed-docs: $(VENV)/installed pyproject.toml
+	$(BIN)/python -m pip install --quiet --editable '.[docs]'
+	@touch $@
+
+docs: $(VENV)/installed-docs
+	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet docs build/docs
+	@echo "build/docs/index.html"
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

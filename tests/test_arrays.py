@@ -60,6 +60,17 @@ def test_without_batch_it_is_one_large_graph(tmp_path: Path) -> None:
     assert len(dataset) == 4
 
 
+def test_edge_attributes_are_read_and_written(tmp_path: Path) -> None:
+    dataset = read_arrays(write(tmp_path, edge_attr=np.array([[1], [2], [3], [4]])))
+    assert dataset.graph.edge_attr is not None
+    assert dataset.graph.edge_attr.tolist() == [[1.0], [2.0], [3.0], [4.0]]
+    write_arrays(tmp_path / "again.npz", dataset)
+    again = read_arrays(tmp_path / "again.npz").graph.edge_attr
+    assert again is not None
+    assert torch.equal(again, dataset.graph.edge_attr)
+    assert read_arrays(write(tmp_path)).graph.edge_attr is None
+
+
 def test_without_features_there_are_none(tmp_path: Path) -> None:
     assert read_arrays(write(tmp_path, x=None)).graph.x.shape == (4, 0)
 
@@ -88,6 +99,9 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"batch": np.array([0, 0, 1, 2**63 - 1])}, "graph 2 has no nodes"),
     ({"y": np.array(["a", "b"])}, "y must hold numbers"),
     ({"edge_weight": np.ones(3)}, "edge_weight must hold one floating-point number per edge"),
+    ({"edge_attr": np.ones((3, 2))}, "edge_attr must be a floating-point matrix with one row"),
+    ({"edge_attr": np.array([["a"]] * 4)}, "edge_attr must hold numbers"),
+    ({"edge_attr": np.array([[0.0], [np.nan], [0], [0]])}, "attributes of edge 1 are not all"),
 ]
 
 

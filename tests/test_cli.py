@@ -294,3 +294,120 @@ def test_without_words_there_is_help(lg2ar: Command) -> None:
     assert code == 2
     assert "pretrain" in out
     assert lg2ar("--help")[0] == 0
+
+
+NODES = "graph_id,node_id,kind,size\n" + "".join(
+    f"g{graph},n{node},{'ab'[node % 2]},{node}\n" for graph in range(6) for node in range(4)
+)
+EDGES = "graph_id,source,target\n" + "".join(
+    f"g{graph},n{node},n{node + 1}\n" for graph in range(6) for node in range(3)
+)
+LABELS = "graph_id,active\n" + "".join(
+    f"g{graph},{'yes' if graph % 2 else 'no'}\n" for graph in range(6)
+)
+
+
+def tables(folder: Path, **changes: str) -> Path:
+    folder.mkdir(exist_ok=True)
+    files = {"nodes": NODES, "edges": EDGES, "graphs": LABELS, **changes}
+    for name, text in files.items():
+        (folder / f"{name}.csv").write_text(text)
+    return folder
+
+
+def test_own_tables_from_files_to_embeddings(lg2ar: Command, tmp_path: Path) -> None:
+    run, source = tmp_path / "run", tables(tmp_path / "mine")
+    code, _, error = lg2ar("pretrain", source, "--labels", "active", "--out", run, *QUICK)
+    assert code == 0
+    assert error.startswith("lg2ar: ")
+    assert error.count("edges.csv: Edges are taken to be undirected") == 1  # said once
+    code, out, error = lg2ar(
+        "embed", run, source, "--labels", "active", "--out", tmp_path / "e.parquet"
+    )
+    assert "6 embeddings of width 16" in out
+    table = pd.read_parquet(tmp_path / "e.parquet")
+    assert table["id"].tolist() == [f"g{k}" for k in range(6)]
+    assert table["y"].tolist() == ["no", "yes"] * 3
+    # Other tables, with a kind that was never seen, are embedded too, and that is told.
+    other = tables(tmp_path / "other", nodes=NODES.replace(",b,", ",c,"))
+    code, _, error = lg2ar("embed", run, other, "--out", tmp_path / "o.csv", "--device", "cpu")
+    assert code == 0
+    assert "lg2ar: other: column 'kind' of nodes holds 1 value(s) that were not seen" in error
+    assert "taken to be undirected" not in error  # the run knows
+    assert list(pd.read_csv(tmp_path / "o.csv").columns[:2]) == ["id", "e0"]
+
+
+def test_options_say_how_a_source_is_read(lg2ar: Command, tmp_path: Path) -> None:
+    source = tables(tmp_path / "mine")
+    options = ["--directed", "--ignore", "kind", "--category", "size", "--column", "source=source"]
+    run = tmp_path / "run"
+    assert lg2ar("pretrain", source, "--out", run, *options, *QUICK)[0] == 0
+    held = json.loads((run / "run.json").read_text())
+    assert held["data"]["reading"] == {
+        "directed": True,
+        "categories": ["size"],
+        "ignore": ["kind"],
+        "columns": {"source": "source"},
+    }
+    assert [rule["name"] for rule in held["recipe"]["nodes"]["rules"]] == ["size"]
+    assert held["recipe"]["nodes"]["rules"][0]["values"] == ["0", "1", "2", "3"]
+    longer = [*QUICK, "--set", "epochs=3"]
+    code, out, _ = lg2ar("pretrain", source, "--out", run, "--resume", *longer)  # read as before
+    assert code == 0
+    assert "3 epochs" in out
+    beside = ["--nodes", str(source / "nodes.csv"), "--level", "node"]
+    code, _, _ = lg2ar(
+        "pretrain", source / "edges.csv", "--out", tmp_path / "nodes", *beside, *QUICK
+    )
+    assert code == 0
+    held = json.loads((tmp_path / "nodes" / "run.json").read_text())
+    assert (held["config"]["level"], held["data"]["num_nodes"]) == ("node", 24)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--column", "source"], "give it as ROLE=COLUMN"),
+        (["--column", "middle=source"], "'middle' must be one of graph, node, source, target"),
+        (["--labels", "colour"], "there is no column 'colour'"),
+        (["--strict"], "the option 'strict' says nothing about a source of this kind"),
+        (["--smiles", "kind"], "mine"),
+        (["--level", "edge"], "Invalid value for '--level'"),
+        (["--level", "node", "--set", "level=graph"], "--level node: the run is at graph level"),
+        (["--set", "level=edge"], "level = 'edge' must be"),
+        (["--nodes", "none.csv"], "none.csv: there is no such file"),
+    ],
+)
+def test_options_that_do_not_fit_are_refused(
+    lg2ar: Command, tmp_path: Path, options: list[str], words: str
+) -> None:
+    source = tables(tmp_path / "mine")
+    refused(lg2ar("pretrain", source, "--out", tmp_path / "run", *options, *QUICK), words)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"nodes": NODES + "g9,n0\n"}, "nodes.csv: line 26 has 2 cells"),
+        ({"edges": EDGES + "g0,n0,n9\n"}, "edges.csv: line 20 names node 'n9'"),
+        ({"graphs": LABELS + "g0,no\n"}, "graphs.csv: line 8 lists graph 'g0' for the second"),
+        ({"nodes": ""}, "nodes.csv: is empty"),
+    ],
+)
+def test_bad_tables_are_refused_in_one_sentence(
+    lg2ar: Command, tmp_path: Path, changes: dict[str, str], words: str
+) -> None:
+    source = tables(tmp_path / "mine", **changes)
+    refused(lg2ar("pretrain", source, "--out", tmp_path / "run", *QUICK), words)
+
+
+def test_embeddings_never_become_a_table_of_the_source(lg2ar: Command, tmp_path: Path) -> None:
+    source = tables(tmp_path / "mine")
+    lg2ar("pretrain", source, "--out", tmp_path / "run", *QUICK)
+    for name in ("nodes.csv", "graphs.parquet"):
+        result = lg2ar("embed", tmp_path / "run", source, "--out", source / name)
+        refused(result, "is the source itself")
+    for _ in range(2):
+        assert lg2ar("embed", tmp_path / "run", source, "--out", source / "e.csv")[0] == 0
+    assert (source / "nodes.csv").read_text() == NODES

@@ -577,6 +577,7 @@ def test_the_step_is_settled_and_the_reason_told_once(
     ("change", "reason"),
     [
         (lambda g: {"edge_weight": torch.ones(g.num_edges)}, "weights of their own"),
+        (lambda g: {"edge_attr": torch.ones(g.num_edges, 2)}, "the edges have attributes"),
         (lambda g: {"edge_index": g.edge_index[:, 1:]}, "one direction"),
         (lambda g: {"edge_index": g.edge_index.repeat(1, 2)}, "repeated"),
         (

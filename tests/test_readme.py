@@ -117,6 +117,39 @@ def test_the_shell_examples_run(tmp_path: Path) -> None:
     assert (tmp_path / "results" / "figure-policy.png").is_file()
 
 
+def test_own_files_come_to_a_report_in_three_commands(tmp_path: Path) -> None:
+    (part,) = re.findall(r"## Your own files\n(.*?)## From Python", README, flags=re.DOTALL)
+    (shown,) = re.findall(r"```csv\n(.*?)```", part, flags=re.DOTALL)
+    folder = tmp_path / "shops"
+    folder.mkdir()
+    for name, rows in _columns(shown).items():
+        # The shop that is shown and those like it: the method contrasts graphs with each other.
+        rows = [row for row in rows if row]
+        first = [row for row in rows if row.startswith("s-01")]
+        more = [row.replace("s-01", f"s-{k:02}") for k in range(3, 12) for row in first]
+        (folder / name).write_text("\n".join([*rows, *more]) + "\n")
+    (commands,) = re.findall(r"```sh\n(.*?)```", part, flags=re.DOTALL)
+    lines = [shlex.split(line, comments=True) for line in commands.splitlines()]
+    assert [line[:2] for line in lines] == [["lg2ar", c] for c in ("pretrain", "embed", "report")]
+    for line in lines:
+        run_lg2ar(line[1:], tmp_path)
+    rows = (tmp_path / "rows.csv").read_text().splitlines()
+    assert rows[0].startswith("id,")
+    assert len(rows) == 1 + 11
+    assert "s-02" in (tmp_path / "runs" / "shops" / "report.html").read_text()
+
+
+def _columns(shown: str) -> dict[str, list[str]]:
+    """The files that stand side by side in a block, each under its name."""
+    lines = shown.rstrip("\n").splitlines()
+    starts = [found.start() for found in re.finditer(r"\w+\.csv", lines[0])]
+    files = {}
+    for start, end in zip(starts, [*starts[1:], None], strict=True):
+        name = lines[0][start:end].split()[0]
+        files[name] = [line[start:end].replace(name, "").strip() for line in lines]
+    return files
+
+
 def run_lg2ar(arguments: list[str], folder: Path) -> None:
     subprocess.run(
         [sys.executable, "-m", "lg2ar", *arguments], check=True, capture_output=True, cwd=folder

@@ -165,6 +165,14 @@ class Config:
         Raises:
             InputError: For an unknown key, naming the nearest known one; for a value of the wrong
                 type or outside its range, naming the range.
+
+        Examples:
+            >>> Config.make({"hidden": 64}, level="node").base_encoder
+            'gcn'
+            >>> Config.make(hiden=64)
+            Traceback (most recent call last):
+            ...
+            lg2ar.errors.InputError: unknown setting 'hiden'; did you mean 'hidden'?
         """
         given = {**(settings or {}), **more}
         fields = {item.name: item for item in dataclasses.fields(cls)}

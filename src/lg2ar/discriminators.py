@@ -63,7 +63,15 @@ class Discriminator(nn.Module, ABC):
 
 
 class Dot(Discriminator):
-    r""":math:`\mathcal D(h_v, h_G) = h_v \cdot h_G`, the paper's choice."""
+    r""":math:`\mathcal D(h_v, h_G) = h_v \cdot h_G`, the paper's choice.
+
+    Examples:
+        >>> rows, graphs = torch.eye(2), torch.tensor([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
+        >>> Dot(hidden=2)(rows, graphs).tolist()
+        [[1.0, 3.0, 5.0], [2.0, 4.0, 6.0]]
+        >>> Dot(hidden=2).paired(rows, graphs[:2]).tolist()
+        [1.0, 4.0]
+    """
 
     def prepare(self, rows: Tensor, graphs: Tensor) -> tuple[Tensor, Tensor]:
         """What is done to the encodings before their product."""

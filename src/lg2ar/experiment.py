@@ -183,6 +183,13 @@ def pretrain(
     Raises:
         InputError: When source, settings or folder cannot be worked with.
         NonFiniteLossError: When training broke down; ``out`` then holds the last good state.
+
+    Examples:
+        >>> from lg2ar.data.toy import toy_graphs
+        >>> settings = {"epochs": 1, "hidden": 8, "layers": 2}
+        >>> run = pretrain(toy_graphs(20), settings, device="cpu")
+        >>> run.embed(toy_graphs(5)).shape  # graphs it may not have seen
+        torch.Size([5, 16])
     """
     dataset = open_source(source)
     target = choose_device(device)
@@ -395,6 +402,16 @@ def load(folder: str | Path, device: str = "auto") -> Run:
     Args:
         folder: What :func:`pretrain` wrote.
         device: Where the model is to be.
+
+    Examples:
+        >>> from tempfile import TemporaryDirectory
+        >>> from lg2ar.data.toy import toy_graphs
+        >>> settings = {"epochs": 1, "hidden": 8, "layers": 2}
+        >>> with TemporaryDirectory() as folder:
+        ...     run = pretrain(toy_graphs(20), settings, out=folder, device="cpu")
+        ...     again = load(folder, device="cpu")
+        >>> torch.equal(again.embed(toy_graphs(5)), run.embed(toy_graphs(5)))
+        True
     """
     held = checkpoints.read(folder)
     try:

@@ -36,6 +36,16 @@ class GraphBatch:
             shape ``[N]``; None when it was not cut from anything.
         edge_attr: Attributes of each edge, shape ``[E, d_e]``; None when edges have none. Both
             directions of an undirected edge have the same.
+
+    Examples:
+        >>> graph = GraphBatch(  # two nodes that are joined, and one alone
+        ...     x=torch.ones(3, 1),
+        ...     edge_index=torch.tensor([[0, 1], [1, 0]]),
+        ...     batch=torch.tensor([0, 0, 1]),
+        ...     num_graphs=2,
+        ... )
+        >>> graph.sizes.tolist(), graph.num_edges
+        ([2, 1], 2)
     """
 
     x: Tensor

@@ -57,6 +57,14 @@ def jensen_shannon(
     Paper:
         Section 3.5. The second term is printed with an extra minus sign; we follow the cited
         estimator (docs/paper.md, D1).
+
+    Examples:
+        >>> scores = torch.tensor([[4.0, -4.0], [-4.0, 4.0]])
+        >>> own = torch.eye(2, dtype=torch.bool)
+        >>> round(jensen_shannon(scores, own).item(), 4)  # zero is the most there is
+        -0.0363
+        >>> round(jensen_shannon(scores, ~own).item(), 4)
+        -8.0363
     """
     rows = scores.new_ones(scores.size(0)) if weight is None else weight.to(scores.dtype)
     count = positive.sum(1)
@@ -116,6 +124,12 @@ def info_nce(scores: Tensor, positive: Tensor, weight: Tensor | None = None) -> 
         scores: Scores of every row with every candidate, shape ``[R, C]``.
         positive: True at each row's one positive pair, shape ``[R, C]``.
         weight: How much each row counts, shape ``[R]``.
+
+    Examples:
+        >>> scores = torch.tensor([[4.0, -4.0], [-4.0, 4.0]])
+        >>> own = torch.eye(2, dtype=torch.bool)
+        >>> round(info_nce(scores, own).item(), 4)  # at most log C
+        0.6928
     """
     joint, _ = _pair_weights(positive, weight, scores)
     return _mean(F.log_softmax(scores, dim=1), joint) + math.log(scores.size(1))
@@ -136,6 +150,12 @@ def nt_xent(
         positive: True at each row's one positive pair, shape ``[R, C]``.
         weight: How much each row counts, shape ``[R]``.
         temperature: :math:`\tau`.
+
+    Examples:
+        >>> scores = torch.tensor([[1.0, -1.0], [-1.0, 1.0]])
+        >>> own = torch.eye(2, dtype=torch.bool)
+        >>> round(nt_xent(scores, own, temperature=0.5).item(), 4)
+        -0.0181
     """
     joint, _ = _pair_weights(positive, weight, scores)
     return _mean(F.log_softmax(scores / temperature, dim=1), joint)
@@ -153,6 +173,12 @@ def donsker_varadhan(scores: Tensor, positive: Tensor, weight: Tensor | None = N
         scores: Scores of every row with every candidate, shape ``[R, C]``.
         positive: True where the pair comes from the joint distribution, shape ``[R, C]``.
         weight: How much each row counts, shape ``[R]``.
+
+    Examples:
+        >>> scores = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
+        >>> own = torch.eye(2, dtype=torch.bool)
+        >>> donsker_varadhan(scores, own).item()
+        1.0
     """
     joint, product = _pair_weights(positive, weight, scores)
     product = product.expand_as(scores)

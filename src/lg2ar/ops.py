@@ -15,7 +15,11 @@ from lg2ar.graph import GraphBatch
 
 
 def segment_sum(values: Tensor, segment: Tensor, num_segments: int) -> Tensor:
-    """Sum the rows of each segment, shape ``[num_segments, ...]``."""
+    """Sum the rows of each segment, shape ``[num_segments, ...]``.
+
+    >>> segment_sum(torch.tensor([1.0, 2.0, 3.0]), torch.tensor([0, 0, 1]), 2).tolist()
+    [3.0, 3.0]
+    """
     return values.new_zeros(num_segments, *values.shape[1:]).index_add(0, segment, values)
 
 
@@ -41,7 +45,11 @@ def segment_log_softmax(logits: Tensor, segment: Tensor, num_segments: int) -> T
 
 
 def segment_softmax(logits: Tensor, segment: Tensor, num_segments: int) -> Tensor:
-    """Softmax of ``logits`` [N] within each segment: each segment's values sum to one."""
+    """Softmax of ``logits`` [N] within each segment: each segment's values sum to one.
+
+    >>> segment_softmax(torch.zeros(3), torch.tensor([0, 0, 1]), 2).tolist()
+    [0.5, 0.5, 1.0]
+    """
     return segment_log_softmax(logits, segment, num_segments).exp()
 
 

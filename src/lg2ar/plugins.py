@@ -9,14 +9,14 @@ package is installed; a script or notebook registers one for itself:
 >>> find("bound", "hinge") is hinge
 True
 
-======================  ======================  ====================================================
-kind                    entry point group       what the name stands for
-======================  ======================  ====================================================
-``heads``               ``lg2ar.heads``         ``make(config, num_features)``, a ``Head``
-``policy``              ``lg2ar.policies``      ``make(config)``, a ``Policy``
-``discriminator``       ``lg2ar.discriminators``  ``make(config, width)``, a ``Discriminator``
-``bound``               ``lg2ar.bounds``        ``bound(scores, positive, weight)`` itself
-======================  ======================  ====================================================
+=================  ========================  ====================================================
+kind               entry point group         what the name stands for
+=================  ========================  ====================================================
+``heads``          ``lg2ar.heads``           ``make(config, num_features)``, a ``Head``
+``policy``         ``lg2ar.policies``        ``make(config)``, a ``Policy``
+``discriminator``  ``lg2ar.discriminators``  ``make(config, width)``, a ``Discriminator``
+``bound``          ``lg2ar.bounds``          ``bound(scores, positive, weight)`` itself
+=================  ========================  ====================================================
 """
 
 from __future__ import annotations

@@ -78,6 +78,12 @@ class GRUPolicy(Policy):
         num_heads: Number of augmentations, ``T``.
         temperature: Divides the logits.
         replacement: Whether both draws may be the same augmentation.
+
+    Examples:
+        >>> graphs = torch.randn(8, 4)
+        >>> draw = GRUPolicy(hidden=4, num_heads=5)(graphs)
+        >>> draw.i in range(5), draw.probabilities.shape
+        (True, torch.Size([5]))
     """
 
     def __init__(
@@ -137,6 +143,10 @@ class RandomPolicy(Policy):
         num_heads: Number of augmentations, ``T``.
         temperature: Not used.
         replacement: Whether both draws may be the same augmentation.
+
+    Examples:
+        >>> RandomPolicy(hidden=4, num_heads=4)(torch.randn(8, 4)).probabilities.tolist()
+        [0.25, 0.25, 0.25, 0.25]
     """
 
     def __init__(

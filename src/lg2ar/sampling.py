@@ -57,7 +57,11 @@ def float32() -> Iterator[None]:
 
 
 def seed_from(*parts: int | str) -> int:
-    """One well-mixed seed from several parts, such as a run's seed and an epoch."""
+    """One well-mixed seed from several parts, such as a run's seed and an epoch.
+
+    >>> seed_from(0, 1) == seed_from(0, 1), seed_from(0, 1) == seed_from(1, 0)
+    (True, False)
+    """
     digest = hashlib.sha256(repr(parts).encode()).digest()
     return int.from_bytes(digest[:8], "big") >> 1
 
@@ -96,6 +100,17 @@ def gumbel_top_k(
 
     Returns:
         True at the drawn nodes, shape ``[N]``.
+
+    Examples:
+        >>> graph = GraphBatch(
+        ...     x=torch.ones(7, 1),
+        ...     edge_index=torch.empty(2, 0, dtype=torch.long),
+        ...     batch=torch.tensor([0, 0, 0, 0, 1, 1, 1]),
+        ...     num_graphs=2,
+        ... )
+        >>> kept = gumbel_top_k(torch.zeros(7), graph, ratio=0.5)
+        >>> kept[:4].sum().item(), kept[4:].sum().item()
+        (2, 2)
     """
     keys = logits.detach() + gumbel_noise(logits, generator)
     # Rounding must not add a node: 0.55 * 100 is 55.000000000000007 in floats, and 55 is meant.
@@ -132,6 +147,11 @@ def relaxed_bernoulli(
         generator: Source of randomness.
         share: For each entry of a vector of logits, whose noise it uses: entries that name the
             same place share a coin.
+
+    Examples:
+        >>> coins = relaxed_bernoulli(torch.full((1000,), 3.0), temperature=0.5)
+        >>> 0.9 < (coins > 0.5).float().mean().item() < 1  # 0.953 of them
+        True
     """
     noise = gumbel_noise(logits, generator) - gumbel_noise(logits, generator)
     if share is not None:
@@ -140,7 +160,13 @@ def relaxed_bernoulli(
 
 
 def straight_through(hard: Tensor, soft: Tensor) -> Tensor:
-    """The value of ``hard`` with the gradient of ``soft``."""
+    """The value of ``hard`` with the gradient of ``soft``.
+
+    >>> soft = torch.tensor([0.2, 0.9], requires_grad=True)
+    >>> mask = straight_through((soft > 0.5).float(), soft)
+    >>> mask.tolist(), torch.autograd.grad(mask.sum(), soft)[0].tolist()
+    ([0.0, 1.0], [1.0, 1.0])
+    """
     return hard.detach() + (soft - soft.detach())  # in this order the value is exactly hard's
 
 

@@ -42,6 +42,11 @@ def stratified_folds(
 
     Raises:
         InputError: If there are fewer rows than parts, or a class has fewer.
+
+    Examples:
+        >>> folds = stratified_folds([0, 0, 0, 0, 1, 1], folds=2)
+        >>> [len(rows) for rows in folds]
+        [3, 3]
     """
     # Only what cuts folds needs scikit-learn; whoever reads data with its own splits does not.
     from sklearn.model_selection import StratifiedKFold

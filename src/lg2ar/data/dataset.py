@@ -89,6 +89,14 @@ class Dataset:
         """Take PyG graphs: a list or data set of them, or one large graph for ``level="node"``.
 
         Labels are read from ``y`` where every graph (or node) has one.
+
+        Examples:
+            >>> from torch_geometric.data import Data
+            >>> ring = torch.tensor([[0, 1, 2, 1, 2, 0], [1, 2, 0, 0, 1, 2]])
+            >>> graphs = [Data(x=torch.ones(3, 1), edge_index=ring, y=kind) for kind in (0, 1)]
+            >>> dataset = Dataset.from_pyg(graphs)
+            >>> len(dataset), dataset.y.tolist()
+            (2, [0, 1])
         """
         from torch_geometric.data import Batch
         from torch_geometric.data import Data as PyGData

@@ -55,6 +55,15 @@ def read(source: Source, **options: Any) -> Dataset:
         **options: See :class:`~lg2ar.data.reading.ReadOptions`: ``level``, ``labels``,
             ``directed``, ``weight``, ``categories``, ``ignore``, ``columns``, ``nodes``,
             ``graphs``, ``smiles``, ``strict``.
+
+    Examples:
+        >>> import pandas as pd
+        >>> edges = pd.DataFrame({"source": ["ann", "bob"], "target": ["bob", "cem"]})
+        >>> dataset = read(edges)
+        >>> dataset.level, dataset.ids
+        ('node', ('ann', 'bob', 'cem'))
+        >>> dataset.notes[0].partition(";")[0]
+        'the edges: Edges are taken to be undirected: they are listed once'
     """
     return open_source(source, options=ReadOptions.make(options))
 
