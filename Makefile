@@ -40,7 +40,7 @@ imports: $(VENV)/installed-test
 	$(BIN)/lint-imports
 
 suite: $(VENV)/installed-test
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist worksteal $(PYTEST_ARGS)
 
 $(VENV)/installed-docs: $(VENV)/installed pyproject.toml
 	$(BIN)/python -m pip install --quiet --editable '.[docs]'

@@ -12,7 +12,6 @@ import torch.nn.functional as F
 from sklearn.model_selection import StratifiedKFold
 from torch import Tensor
 
-from lg2ar import finetuning
 from lg2ar.config import Config
 from lg2ar.data.benchmarks import BENCHMARKS, open_benchmark, present
 from lg2ar.data.dataset import Dataset
@@ -31,6 +30,8 @@ from lg2ar.finetuning import (
     semi_splits,
     supervised_splits,
 )
+from lg2ar.finetuning import folds as fold_training
+from lg2ar.finetuning import network as networks
 from lg2ar.methods import build
 
 DATA = os.environ.get("LG2AR_DATA")
@@ -210,16 +211,16 @@ def test_the_encoder_given_and_the_random_state_are_left_alone() -> None:
 def test_the_whole_encoder_is_trained(monkeypatch: pytest.MonkeyPatch) -> None:
     dataset = toy_graphs(num_graphs=40)
     encoder = encoder_of(dataset, feature_projection="shared")
-    networks: list[torch.nn.Module] = []
-    original = finetuning._train
+    seen: list[torch.nn.Module] = []
+    original = networks.train
 
     def remember(network: Any, *rest: Any) -> Tensor:
-        networks.append(network)
+        seen.append(network)
         return original(network, *rest)
 
-    monkeypatch.setattr(finetuning, "_train", remember)
+    monkeypatch.setattr(fold_training, "train", remember)
     tuned(dataset, supervised_splits(labels(dataset), folds=4)[0], encoder, epochs=1)
-    trained = networks[0].get_submodule("encoder").state_dict()
+    trained = seen[0].get_submodule("encoder").state_dict()
     for name, value in encoder.named_parameters():
         unread = "projection" in name  # the head stands in for the projection
         assert torch.equal(trained[name], value) == unread, name
@@ -253,8 +254,8 @@ def test_accuracy_and_loss_are_those_of_the_rows_they_belong_to(
         guess = torch.where(rows % 2 == 0, y[rows], (y[rows] + 1) % 4)
         return F.one_hot(guess, 4).float()
 
-    monkeypatch.setattr(finetuning._Classifier, "forward", knowing)
-    monkeypatch.setattr(finetuning, "_train", lambda *_: torch.zeros(()))
+    monkeypatch.setattr(networks.Network, "forward", knowing)
+    monkeypatch.setattr(fold_training, "train", lambda *_: torch.zeros(()))
     curve = tuned(dataset, split, epochs=2)
     assert curve.validation is not None
     assert curve.validation_loss is not None
@@ -271,7 +272,7 @@ def test_evaluation_does_not_depend_on_how_graphs_are_put_together(
     dataset = toy_graphs(num_graphs=60)
     split = supervised_splits(labels(dataset), folds=3, validation=True)[0]
     whole = tuned(dataset, split, epochs=8)
-    monkeypatch.setattr(finetuning, "BUDGET", 200)
+    monkeypatch.setattr(networks, "BUDGET", 200)
     parts = tuned(dataset, split, epochs=8)
     assert whole.test.tolist() == parts.test.tolist()
     assert whole.validation_loss is not None
@@ -283,7 +284,7 @@ def test_every_labelled_graph_is_in_one_batch_and_none_is_alone(
     batch_size: int, parts: list[int]
 ) -> None:
     dataset = toy_graphs(num_graphs=30)
-    rows = finetuning._Rows(dataset.graph, "graph", torch.device("cpu"))
+    rows = networks.Rows(dataset.graph, "graph", torch.device("cpu"))
     chosen = np.arange(3, 20)
     batches = list(rows.shuffled(chosen, batch_size, seed=0))
     assert [graph.num_graphs for graph, _ in batches] == parts

@@ -99,6 +99,14 @@ def write_folder(
         raise InputError(f"{folder}: the run cannot be written there ({error}).") from None
 
 
+def make_folder(folder: str | Path) -> None:
+    """Make a folder where there is none yet, or say that it cannot be."""
+    try:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"{folder}: the run cannot be written there ({error}).") from None
+
+
 def read(folder: str | Path, *, with_training: bool = False) -> Checkpoint:
     """Read a run folder, checking every file against its recorded SHA-256.
 

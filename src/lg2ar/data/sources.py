@@ -109,7 +109,8 @@ def open_source(
     options.check(_named(source), ("level", *reader.options))
     dataset = reader.read(options.filled(usual, reader.options))
     if isinstance(source, str | Path) and Path(source).exists():
-        dataset = replace(dataset, source=str(source))
+        # Not a copy, which would forget the fingerprint that one on a disk knows from before.
+        object.__setattr__(dataset, "source", str(source))
     return _at_level(_as_float(dataset), options.level)
 
 

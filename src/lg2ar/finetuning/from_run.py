@@ -1,0 +1,222 @@
+"""From a run and labelled graphs to a fine-tuned network, with honest scores beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+
+from lg2ar.checkpoint import make_folder
+from lg2ar.data.dataset import Dataset
+from lg2ar.data.reading import ReadOptions
+from lg2ar.data.sources import Source, open_source
+from lg2ar.encoders import Encoder
+from lg2ar.errors import InputError, NonFiniteLossError
+from lg2ar.evaluation import calibrate
+from lg2ar.experiment import Run, choose_device, describe, load, sensible_threads
+from lg2ar.finetuning.early_stopping import (
+    TunedEpoch,
+    TuningSettings,
+    fit,
+    predict_rows,
+)
+from lg2ar.finetuning.network import Network, Rows
+from lg2ar.finetuning.saved import FILE, FineTuned, check_level
+from lg2ar.finetuning.splits import Split, held_out_split
+from lg2ar.finetuning.targets import Labels, Target, Task, read_labels
+from lg2ar.graph import GraphBatch
+from lg2ar.methods import build
+from lg2ar.records import versions
+from lg2ar.sampling import private_randomness, repeatable, seed_from
+
+
+class OnEpoch(Protocol):
+    """Called with which encoder is fine-tuned, and the record of an epoch."""
+
+    def __call__(self, name: str, record: TunedEpoch) -> None:
+        """See above."""
+
+
+def finetune(
+    run: Run | str | Path,
+    source: Source,
+    labels: str | None = None,
+    *,
+    task: Task | None = None,
+    fraction: float = 1.0,
+    test: float = 0.2,
+    validation: float = 0.2,
+    floor: bool = True,
+    out: str | Path | None = None,
+    overwrite: bool = False,
+    device: str | torch.device = "auto",
+    on_epoch: OnEpoch | None = None,
+    reading: Mapping[str, Any] | None = None,
+    **settings: Any,
+) -> FineTuned:
+    """Train a run's encoder and a new head with labels, and score it on rows held out.
+
+    Args:
+        run: A run, or its folder.
+        source: Where the labelled graphs (or the graph of labelled nodes) come from.
+        labels: Column of the labels; None for the data's own. Rows without a label are left out.
+        task: ``classification`` or ``regression``; None finds out.
+        fraction: Share of the labels that are not held out that is used at all.
+        test: Share of the labels held out for the scores.
+        validation: Share of the labels used that stops training and is not learned from.
+        floor: Whether to fine-tune an untrained encoder the same way, to compare with.
+        out: Folder to keep the result in; None keeps nothing.
+        overwrite: Put the result in the place of the one in ``out``, if there is one.
+        device: ``auto``, ``cpu`` or ``cuda``; a run that is loaded stays where it is.
+        on_epoch: Called with ``pretrained`` or ``untrained`` and each epoch's record.
+        reading: How the source is to be read, by option: see :func:`lg2ar.read`.
+        **settings: See :class:`~lg2ar.finetuning.early_stopping.TuningSettings`: ``epochs``,
+            ``patience``, ``learning_rate``, ``batch_size``, ``hidden``, ``dropout``, ``freeze``,
+            ``seed``.
+
+    Raises:
+        InputError: When run, source, labels or settings cannot be worked with.
+        NonFiniteLossError: When training broke down.
+    """
+    chosen = _settings(settings)
+    if out is not None and (Path(out) / FILE).exists() and not overwrite:
+        raise InputError(f"{out}: already holds a fine-tuned model; replace it or choose another.")
+    if not isinstance(run, Run):
+        run = load(run, str(choose_device(device)))
+    dataset, held = _open(run, source, labels, task, reading or {})
+    classes = held.values[held.known] if held.target.task == "classification" else None
+    split = held_out_split(
+        held.known, classes, test=test, fraction=fraction, validation=validation, seed=chosen.seed
+    )
+    if out is not None:
+        make_folder(out)  # what cannot be written is found now, not after the work
+    work = _Work(run, run.recipe.apply(dataset), held, split, chosen)
+    network, history = work.fit("pretrained", run.model.base_encoder, on_epoch)
+    scores = {"pretrained": work.score(network)}
+    if floor:
+        other, _ = work.fit("untrained", work.untrained(), on_epoch)
+        scores["untrained"] = work.score(other)
+    learned = held.values[split.train]
+    guess = work.target.floor(learned, len(split.test))
+    scores["no graph"] = work.target.scores(held.values[split.test], guess)
+    tuned = FineTuned(
+        config=run.config,
+        recipe=run.recipe,
+        target=work.target,
+        network=network,
+        settings=chosen,
+        history=history,
+        scores=scores,
+        rows={
+            "labelled": len(held.known),
+            "learned from": len(split.train),
+            "stopped by": len(split.validation),
+            "held out": len(split.test),
+        },
+        data=describe(dataset),
+        versions=versions(),
+        reading=run.reading,
+    )
+    if out is not None:
+        tuned.save(out)
+    return tuned
+
+
+def _settings(given: dict[str, Any]) -> TuningSettings:
+    try:
+        return TuningSettings(**given)
+    except TypeError:
+        known = TuningSettings.__dataclass_fields__
+        unknown = next((name for name in given if name not in known), "")
+        raise InputError(
+            f"'{unknown}' is no setting of fine-tuning; there are {', '.join(known)}."
+        ) from None
+
+
+def _open(
+    run: Run, source: Source, column: str | None, task: Task | None, reading: Mapping[str, Any]
+) -> tuple[Dataset, Labels]:
+    """The data and its labels, once it is clear that these are no feature of the run."""
+    own = {} if column is None or isinstance(source, Dataset) else {"labels": column}
+    options = ReadOptions.make({**reading, **own})
+    dataset = check_level(open_source(source, run.config.level, options, run.reading), run.config)
+    held = read_labels(dataset, column, task)
+    nodes = run.recipe.nodes
+    if nodes is not None and any(rule.name == held.target.column for rule in nodes.rules):
+        raise InputError(
+            f"{dataset.name}: column '{held.target.column}' is a feature of the run, which would "
+            f"tell the labels; pretrain with --labels {held.target.column} first."
+        )
+    return dataset, held
+
+
+class _Work:
+    """What all encoders that are fine-tuned for one comparison have in common."""
+
+    def __init__(
+        self, run: Run, graph: GraphBatch, held: Labels, split: Split, settings: TuningSettings
+    ) -> None:
+        self.run, self.graph, self.split, self.settings = run, graph, split, settings
+        self.device = next(run.model.parameters()).device
+        self.rows = Rows(graph, run.config.level, self.device)
+        self.target = _measured(held, split)
+        self.values = held.values
+        self.wanted = torch.from_numpy(held.values).to(self.device)
+
+    def fit(
+        self, name: str, encoder: Encoder, on_epoch: OnEpoch | None
+    ) -> tuple[Network, list[TunedEpoch]]:
+        """Fine-tune a copy of an encoder."""
+        config, settings = self.run.config, self.settings
+        tell = None if on_epoch is None else partial(on_epoch, name)
+        with (
+            private_randomness(),
+            repeatable(self.device, config.deterministic),
+            sensible_threads(self.graph, config, self.device),
+        ):
+            torch.manual_seed(seed_from(settings.seed, "fine-tuning"))
+            network = Network(
+                encoder,
+                self.target.outputs,
+                settings.hidden,
+                settings.dropout,
+                config.level,
+                settings.freeze,
+            ).to(self.device)
+            history = fit(network, self.rows, self.wanted, self.split, self.target, settings, tell)
+        return network, history
+
+    def score(self, network: Network) -> dict[str, float]:
+        """How good a network is on the rows held out."""
+        rows, config = self.split.test, self.run.config
+        with sensible_threads(self.graph, config, self.device):
+            told = predict_rows(network, self.rows, rows, self.target, config.deterministic)
+        if not np.isfinite(told).all():
+            raise NonFiniteLossError(
+                "What the network tells of the rows held out is not finite: lower learning_rate "
+                f"(now {self.settings.learning_rate:g})."
+            )
+        return self.target.scores(self.values[rows], told)
+
+    def untrained(self) -> Encoder:
+        """The encoder that the run's training began with."""
+        config, recipe = self.run.config, self.run.recipe
+        encoder = build(config, recipe.width, recipe.edge_width).base_encoder.to(self.device)
+        if config.calibrate:
+            with repeatable(self.device, config.deterministic):
+                calibrate(encoder, self.graph)
+        return encoder
+
+
+def _measured(held: Labels, split: Split) -> Target:
+    """The target with the mean and scale of the numbers that are learned from."""
+    if held.target.task == "classification":
+        return held.target
+    learned = held.values[split.train]
+    spread = float(learned.std())
+    return replace(held.target, mean=float(learned.mean()), scale=spread if spread > 0 else 1.0)
