@@ -70,6 +70,23 @@ def precisions() -> str:
     return "\n".join(lines)
 
 
+def criteria() -> str:
+    """How well criteria without labels pick settings."""
+    file = ROOT / "results" / "criteria.jsonl"
+    names = {"stability": "stability", "rank": "RankMe", "lidar": "LiDAR", "loss": "loss"}
+    lines = [
+        f"| data set | trials | accuracy of all | {' | '.join(names.values())} |",
+        f"|---|---:|---:|{'---:|' * len(names)}",
+    ]
+    for line in read_records(file) if file.exists() else []:
+        cells = [f"{line[key]['spearman']:+.2f}, picks {line[key]['picked']:.1f}" for key in names]
+        span = f"{line['lowest']:.1f} to {line['highest']:.1f}"
+        lines.append(
+            f"| {line['data']['name']} | {line['trials']} | {span} | {' | '.join(cells)} |"
+        )
+    return "\n".join(lines)
+
+
 def found() -> str:
     """What the paper's open questions came to."""
     file = ROOT / "results" / "findings.jsonl"
@@ -91,6 +108,7 @@ TABLES: dict[str, Callable[[], str]] = {
         for table in ("graph", "node", "semi", "ablation", "cost")
         for layout in ("lg2ar", "summary", "md")
     },
+    "tuning, criteria": criteria,
     "findings": found,
     "bench, precision": precisions,
     "bench, gpu steps": lambda: bench().gpu_steps(),
@@ -111,7 +129,9 @@ TABLES: dict[str, Callable[[], str]] = {
     },
 }
 
-MARKED = re.compile(r"<!-- (?P<name>[^>]+?) -->\n.*?<!-- end -->", re.DOTALL)
+MARKED = re.compile(
+    rf"<!-- (?P<name>{'|'.join(map(re.escape, TABLES))}) -->\n.*?<!-- end -->", re.DOTALL
+)
 
 
 def filled(text: str) -> str:

@@ -3,7 +3,7 @@
 Draws settings at random, small ones so that a processor will do, trains each, and compares what
 each criterion says of them with the accuracy of a linear probe.
 
-    python docs/measure_criteria.py mutag proteins imdb-binary toy-graphs cora toy-nodes
+    python docs/measure_criteria.py mutag toy-graphs >> results/criteria.jsonl
 """
 
 from __future__ import annotations
@@ -31,6 +31,8 @@ from lg2ar.data.batches import as_store
 from lg2ar.data.dataset import Dataset
 from lg2ar.errors import NonFiniteLossError
 from lg2ar.evaluation import embed
+from lg2ar.experiment import describe
+from lg2ar.records import versions
 from lg2ar.tuning.criteria import VIEWS, LabelFree, disturbed
 
 TRIALS, GRAPHS = 48, 400
@@ -118,7 +120,15 @@ def main() -> None:
             except NonFiniteLossError:
                 continue
         reached = np.array([values.pop("accuracy") for values in found])
-        line: dict[str, Any] = {"data": name, "lowest": reached.min(), "highest": reached.max()}
+        line: dict[str, Any] = {
+            "data": describe(dataset),
+            "trials": TRIALS,
+            "seed": 0,
+            "device": "cpu",
+            "versions": versions(),
+            "lowest": reached.min(),
+            "highest": reached.max(),
+        }
         for key in found[0]:
             values = np.array([entry[key] for entry in found])
             known = np.isfinite(values)

@@ -126,7 +126,7 @@ def kernels(dataset: Dataset, config: Config, device: torch.device, plan: Plan) 
     plan = Plan(max(1, plan.warmup), plan.repeat)  # the profiler starts at an epoch's end
     config = config.replace(epochs=plan.warmup + plan.repeat, patience=0)
     kind = ProfilerActivity.CUDA if device.type == "cuda" else ProfilerActivity.CPU
-    watch = profile(activities=[kind])
+    watch = profile(activities=[kind], acc_events=True)
     steps = 0
 
     def look(record: EpochRecord) -> None:

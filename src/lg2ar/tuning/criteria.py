@@ -10,8 +10,7 @@ noise scores low, and so does one that tells nothing apart, since ties are broke
 Copies are disturbed in one fixed way and not by the learned heads, which differ from run to run, so
 that runs can be compared; and since only the order of distances counts, encoders of any width can.
 The effective rank of the embeddings (RankMe, Garrido et al., 2023) and of their discriminant matrix
-(LiDAR, Thilak et al., 2024) were tried as well: they go with the width of the embedding, and on
-some data against the accuracy of a probe. docs/tuning.md has what we measured.
+(LiDAR, Thilak et al., 2024) were tried as well; docs/tuning.md has what was measured.
 
 No criterion without labels is more than a hint. Where some labels are known, use them.
 """
