@@ -580,6 +580,11 @@ def test_the_study_is_projected_from_its_parts() -> None:
     assert part.training == pytest.approx(3 * 86)
     # `paper` looks at epochs 10 and 20 of 30 runs, `strict` at the last; both at 10 untrained ones.
     assert part.evaluation == pytest.approx(0.25 * (60 + 10) + 0.5 * (30 + 10))
+    # Without seeds together: ten times 100 epochs, and 2 seconds as with the others.
+    probes |= {("dd", True): 1.0, ("dd", False): 1.0}
+    _, part = project(["mutag", "dd"], {"mutag": told}, probes, {"mutag": 9.0, "dd": 0.5})
+    assert (part.dataset, part.runs) == ("dd", 30)
+    assert part.training == pytest.approx(3 * 10 * (2 + 100 * 0.5))
     slow = {**told, "many_seconds": 40.0, "many_run_seconds": 206.0}
     (part,) = project(["mutag"], {"mutag": slow}, probes)
     assert part.training == pytest.approx(3 * 220)

@@ -61,6 +61,11 @@ def neighbours(
 ) -> pd.DataFrame:
     """The rows nearest to some of them.
 
+    >>> import numpy as np
+    >>> rows = np.array([[0.0, 1.0], [0.1, 1.0], [3.0, 0.0]])
+    >>> neighbours(rows, ["a", "b", "c"], ["a"], k=1, metric="euclidean")["id"].tolist()
+    ['b']
+
     Args:
         rows: Embeddings, ``[n, d]``.
         ids: What each is called.
@@ -113,6 +118,11 @@ def outliers(
     seed: int = 0,
 ) -> pd.DataFrame:
     """How unusual each row is.
+
+    >>> import numpy as np
+    >>> rows = np.append(np.arange(9.0), 99.0)[:, None]
+    >>> outliers(rows, list("abcdefghij"), k=3)["id"][0]
+    'j'
 
     Args:
         rows: Embeddings, ``[n, d]``.
@@ -193,6 +203,12 @@ def cluster(
     seed: int = 0,
 ) -> Clusters:
     """Find rows that belong together.
+
+    >>> import numpy as np
+    >>> rows = np.array([[0.0], [0.1], [0.2], [9.0], [9.1], [9.2]])
+    >>> found = cluster(rows, clusters=2).cluster
+    >>> bool(found[0] == found[2] != found[3] == found[5])
+    True
 
     Args:
         rows: Embeddings, ``[n, d]``.

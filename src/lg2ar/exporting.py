@@ -64,6 +64,12 @@ def export_encoder(
 ) -> Exported:
     """Write a run's base encoder as a file that needs no ``lg2ar`` to be run.
 
+    >>> import lg2ar, tempfile
+    >>> run = lg2ar.pretrain("toy-graphs", {"hidden": 8, "layers": 1, "epochs": 1}, device="cpu")
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     export_encoder(run, f"{folder}/encoder.pt2").difference < 1e-4
+    True
+
     It takes ``x`` ``[N, d_x]``, ``edge_index`` ``[2, E]`` (both directions of an undirected edge),
     at graph level ``batch`` ``[N]`` (the graph of each node, ascending from 0), and where these are
     used ``edge_weight`` ``[E]`` and ``edge_attr`` ``[E, d_e]``; it gives ``embedding``, a row per

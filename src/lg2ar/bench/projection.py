@@ -11,6 +11,7 @@ from lg2ar.config import Config
 from lg2ar.protocols import evaluated_epochs
 
 POLICIES = 3
+SEEDS = 10
 
 
 @dataclass(frozen=True)
@@ -35,33 +36,44 @@ def project(
     names: Iterable[str],
     seeds: Mapping[str, Mapping[str, Any]],
     probes: Mapping[tuple[str, bool], float],
+    epochs: Mapping[str, float] | None = None,
 ) -> list[Part]:
     """What the study takes on the data sets that were measured.
 
     Args:
         names: Data sets.
-        seeds: The record of ``lg2ar bench seeds`` of each.
+        seeds: The record of ``lg2ar bench seeds`` of each, of ten seeds.
         probes: Seconds of one full score, by data set and whether features are scaled.
+        epochs: Seconds of one epoch of a single run. Where seeds were not measured together, they
+            are trained one after the other, and take besides what the slowest of the others does.
     """
     parts = []
+    besides = max((_besides(told, "one") for told in seeds.values()), default=0.0)
     for name in names:
-        told = seeds.get(name)
-        if told is None or (name, True) not in probes or (name, False) not in probes:
+        told, alone = seeds.get(name), (epochs or {}).get(name)
+        if (told is None and alone is None) or not {(name, True), (name, False)} <= probes.keys():
             continue
         config = Config.make(hyperparameters(name, "paper"))
-        together = _run(told, "many", config.epochs)
-        apart = told["seeds"] * _run(told, "one", config.epochs)
+        if told is not None:
+            together = _run(told, "many", config.epochs)
+            training = min(together, SEEDS * _run(told, "one", config.epochs))
+        else:
+            training = SEEDS * (besides + config.epochs * (alone or 0.0))
         looks = evaluated_epochs(["paper", "strict"], config)
         trained = len([epoch for epoch in looks if epoch])
-        runs = POLICIES * told["seeds"]
-        evaluation = probes[name, False] * (runs * trained + told["seeds"])
-        evaluation += probes[name, True] * (runs + told["seeds"])
-        parts.append(Part(name, runs, POLICIES * min(together, apart), evaluation))
+        runs = POLICIES * SEEDS
+        evaluation = probes[name, False] * (runs * trained + SEEDS)
+        evaluation += probes[name, True] * (runs + SEEDS)
+        parts.append(Part(name, runs, POLICIES * training, evaluation))
     return parts
 
 
 def _run(told: Mapping[str, Any], which: str, epochs: int) -> float:
     """Seconds of whole runs: what they take besides their epochs, and the epochs."""
-    each = told[f"{which}_seconds"]
-    besides = told[f"{which}_run_seconds"] - told["config"]["epochs"] * each
-    return float(max(0.0, besides) + epochs * each)
+    return _besides(told, which) + epochs * float(told[f"{which}_seconds"])
+
+
+def _besides(told: Mapping[str, Any], which: str) -> float:
+    """Seconds that whole runs take besides their epochs."""
+    each, whole = told[f"{which}_seconds"], told[f"{which}_run_seconds"]
+    return max(0.0, float(whole - told["config"]["epochs"] * each))

@@ -273,7 +273,11 @@ class Bench:
             for r in probes
             if not r["device"].startswith("cpu")
         }
-        parts = project(ORDER, found, seconds)
+        steps = self.last("cuda", ["step"])
+        epochs = {
+            n: r["seconds_per_epoch"] for (n, method), r in steps.items() if method == "lg2ar"
+        }
+        parts = project(ORDER, found, seconds, epochs)
         rows = [
             [part.dataset, str(part.runs), f"{part.training:.0f}", f"{part.evaluation:.0f}"]
             for part in parts
@@ -284,6 +288,9 @@ class Bench:
             runs = sum(part.runs for part in parts)
             rows.append(["all", str(runs), f"{training:.0f}", f"{evaluation:.0f}"])
             total = f"\n\nIn all {(training + evaluation) / 60:.0f} minutes; the target is 30."
+            alone = [part.dataset for part in parts if part.dataset not in found]
+            if alone:
+                total += f" Seeds one after the other: {', '.join(alone)}."
         else:
             total = "\n\nThe other sets were not measured yet."
         table = _table("data set | runs | training, s | evaluation, s", rows, found.values())

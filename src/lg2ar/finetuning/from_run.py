@@ -61,6 +61,12 @@ def finetune(
 ) -> FineTuned:
     """Train a run's encoder and a new head with labels, and score it on rows held out.
 
+    >>> import lg2ar
+    >>> run = lg2ar.pretrain("toy-graphs", {"hidden": 8, "layers": 1, "epochs": 1}, device="cpu")
+    >>> tuned = finetune(run, "toy-graphs", epochs=1, floor=False)
+    >>> len(tuned.predict("toy-graphs").ids)
+    300
+
     Args:
         run: A run, or its folder.
         source: Where the labelled graphs (or the graph of labelled nodes) come from.
