@@ -329,6 +329,21 @@ def halves(dataset: Dataset, at: int) -> Iterator[Dataset]:
         )
 
 
+def test_a_part_that_is_there_already_is_refused(tmp_path: Path) -> None:
+    toy = replace(toy_graphs(num_graphs=4), ids=("a", "b", "c", "d"))
+    path = tmp_path / "data.sqlite"
+    write_on_disk(path, toy)
+    before = path.read_bytes()
+    with pytest.raises(InputError, match="graph 'a' is in the file already"):
+        write_on_disk(path, toy, append=True)
+    assert path.read_bytes() == before
+    other = replace(toy, ids=("e", "f", "g", "d"))
+    with pytest.raises(InputError, match="graph 'd' is in the file already"):
+        write_on_disk(tmp_path / "both.sqlite", [toy, other])
+    assert not (tmp_path / "both.sqlite").exists()
+    assert write_on_disk(path, replace(other, ids=("e", "f", "g", "h")), append=True) == 8
+
+
 @pytest.mark.parametrize("appended", [False, True])
 def test_parts_become_one_data_set(tmp_path: Path, appended: bool) -> None:
     dataset = with_columns(some_graphs())

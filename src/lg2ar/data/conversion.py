@@ -98,13 +98,27 @@ def _write(
         connection.execute("PRAGMA synchronous = OFF")
         connection.execute("BEGIN")
         writer = _Writer(connection, held)
+        known = set() if held is None else set(held.names() or ())
         for part in parts:
-            writer.add(part, on_graphs)
+            writer.add(part, on_graphs)  # which refuses what does not fit at all
+            _check_new(part, known)
         about = writer.finish()
         connection.execute("COMMIT")
     finally:
         connection.close()
     return about.num_graphs
+
+
+def _check_new(part: Dataset, known: set[str]) -> None:
+    """Refuse graphs whose names are there already: most likely the same part a second time."""
+    names = part.ids or ()
+    again = next((name for name in names if name in known), None)
+    if again is not None:
+        raise InputError(
+            f"{part.name}: graph '{again}' is in the file already; leave out what was added "
+            "before, or give the graphs other ids."
+        )
+    known.update(names)
 
 
 def _settle(beside: Path, path: Path) -> None:
