@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from lg2ar import cli
+from commands import Command
 from lg2ar.data.arrays import write_arrays
 from lg2ar.data.toy import toy_graphs
 
@@ -21,21 +21,6 @@ QUICK = ["--set", "hidden=8", "--set", "layers=2", "--set", "epochs=2", "--devic
 @pytest.fixture
 def lg2ar(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
     return Command(monkeypatch, capsys)
-
-
-class Command:
-    """Runs the command line in this process."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-        self._monkeypatch, self._capsys = monkeypatch, capsys
-
-    def __call__(self, *arguments: str | Path) -> tuple[int, str, str]:
-        """Exit code, standard output and standard error."""
-        self._monkeypatch.setattr(sys, "argv", ["lg2ar", *map(str, arguments)])
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        printed = self._capsys.readouterr()
-        return int(ended.value.code or 0), printed.out, printed.err
 
 
 def refused(result: tuple[int, str, str], *words: str) -> None:
@@ -407,6 +392,8 @@ def test_embeddings_never_become_a_table_of_the_source(lg2ar: Command, tmp_path:
     lg2ar("pretrain", source, "--out", tmp_path / "run", *QUICK)
     for name in ("nodes.csv", "graphs.parquet"):
         result = lg2ar("embed", tmp_path / "run", source, "--out", source / name)
+        refused(result, "is the source itself")
+        result = lg2ar("outliers", tmp_path / "run", source, "--out", source / name)
         refused(result, "is the source itself")
     for _ in range(2):
         assert lg2ar("embed", tmp_path / "run", source, "--out", source / "e.csv")[0] == 0

@@ -457,6 +457,10 @@ def test_tables_with_words_and_gaps_from_files_to_predictions(
     assert "'log size' is a number (regression); head alone" in told
     assert "MAE" in told
     command.ok("predict", tmp_path / "kind", source, "--out", tmp_path / "told.csv")
+    before = (source / "graphs.csv").read_text()
+    told = command.refused("predict", tmp_path / "kind", source, "--out", source / "graphs.csv")
+    assert "is the source itself" in told
+    assert (source / "graphs.csv").read_text() == before
     table = pd.read_csv(tmp_path / "told.csv")
     assert table["id"].tolist() == list(names)
     assert set(table["prediction"]) <= {"oak", "ash", "elm", "fir"}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +12,7 @@ import torch
 from torch import Tensor
 
 from lg2ar.errors import InputError
-from lg2ar.files import write_bytes
+from lg2ar.frames import write_arrays, write_frame
 
 FORMATS = (".parquet", ".csv", ".npz")
 
@@ -64,27 +63,15 @@ def write_embeddings(
         labels = np.array(classes, dtype=str)[labels]
     if labels is not None and len(labels) != len(values):
         labels = None  # of something else, of the nodes of a graph that is one row for example
-    content = io.BytesIO()
     if path.suffix == ".npz":
         arrays = {"id": names, "embedding": values}
-        if labels is not None:
-            arrays["y"] = labels
-        np.savez_compressed(content, **arrays)  # type: ignore[arg-type]
-    else:
-        columns = [f"e{place}" for place in range(values.shape[1])]
-        table = pd.DataFrame(values, columns=columns)
-        if labels is not None:
-            table.insert(0, "y", labels)
-        table.insert(0, "id", names)
-        if path.suffix == ".csv":
-            table.to_csv(content, index=False)
-        else:
-            table.to_parquet(content, index=False)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_bytes(path, content.getvalue())
-    except OSError as error:
-        raise InputError(f"{path}: cannot be written ({error}).") from None
+        write_arrays(path, arrays if labels is None else arrays | {"y": labels})
+        return
+    table = pd.DataFrame(values, columns=[f"e{place}" for place in range(values.shape[1])])
+    if labels is not None:
+        table.insert(0, "y", labels)
+    table.insert(0, "id", names)
+    write_frame(path, table)
 
 
 def read_embeddings(path: Path) -> Embeddings:

@@ -24,9 +24,9 @@ from lg2ar.cli.options import (
     DeviceOption,
     SettingOption,
     SourceArgument,
+    check_not_source,
     look_for_data_in,
     open_and_tell,
-    own_files,
     read_settings,
     reads_source,
 )
@@ -134,9 +134,7 @@ def embed(
 
     look_for_data_in(data)
     check_format(out)
-    for given in (Path(source), reading.nodes, reading.graphs):
-        if isinstance(given, Path) and out.resolve() in own_files(given):
-            raise InputError(f"{out}: is the source itself; choose another --out.")
+    check_not_source(out, source, reading)
     trained = experiment.load(run, device)
     dataset = open_and_tell(source, reading, trained.config.level, trained.reading)
     rows = trained.embed(dataset)

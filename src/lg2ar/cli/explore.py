@@ -12,6 +12,7 @@ from lg2ar.cli.options import (
     DataOption,
     DeviceOption,
     SourceArgument,
+    check_not_source,
     look_for_data_in,
     open_and_tell,
     read_words,
@@ -148,8 +149,7 @@ def _embedded(
     look_for_data_in(data)
     if out is not None:
         check_format(out)
-        if out.resolve() == Path(source).resolve():
-            raise InputError(f"{out}: is the source itself; choose another --out.")
+        check_not_source(out, source, reading)
     trained = load(run, device)
     dataset = open_and_tell(source, reading, trained.config.level, trained.reading)
     return trained.embed(dataset).numpy(), row_ids(dataset), dataset

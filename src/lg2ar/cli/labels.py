@@ -12,6 +12,7 @@ from lg2ar.cli.options import (
     DeviceOption,
     SettingOption,
     SourceArgument,
+    check_not_source,
     look_for_data_in,
     open_and_tell,
     read_settings,
@@ -19,7 +20,6 @@ from lg2ar.cli.options import (
 )
 from lg2ar.cli.progress import counting
 from lg2ar.data.reading import ReadOptions
-from lg2ar.errors import InputError
 
 if TYPE_CHECKING:
     from lg2ar.finetuning import FineTuned
@@ -110,8 +110,7 @@ def predict(
 
     look_for_data_in(data)
     check_format(out)
-    if out.resolve() == Path(source).resolve():
-        raise InputError(f"{out}: is the source itself; choose another --out.")
+    check_not_source(out, source, reading)
     tuned = load_finetuned(model, device)
     dataset = open_and_tell(source, reading, tuned.config.level, tuned.reading)
     predictions = tuned.predict(dataset)

@@ -156,6 +156,13 @@ def open_and_tell(
     return dataset
 
 
+def check_not_source(out: Path, source: str, reading: ReadOptions) -> None:
+    """Refuse to write over the data that is read, or to become a part of it."""
+    for given in (Path(source), reading.nodes, reading.graphs):
+        if isinstance(given, Path) and out.resolve() in own_files(given):
+            raise InputError(f"{out}: is the source itself; choose another --out.")
+
+
 def own_files(source: Path) -> set[Path]:
     """The files that a source consists of, or that would become a part of it if they were there."""
     from lg2ar.data.tables import PARTS
