@@ -226,6 +226,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "pairs": {"normalisation": "pairs", "discriminator": "bilinear", "policy": "deepset"},
     "nce": {"bound": "nce", "readout": "mean", "policy": "random"},
     "dv": {"bound": "dv", "normalisation": "graphs", "feature_projection": "shared"},
+    "straight through": {"scale_by_probability": "straight-through"},
     "before": {"norm_place": "before", "readout": "log-sum", "dropout": 0.2},
     "mlp": {"discriminator": "mlp"},
     "mlp, nce": {"discriminator": "mlp", "bound": "nce", "contrast": "global-global"},

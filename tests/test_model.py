@@ -403,7 +403,8 @@ def test_ten_steps_lower_the_loss_with_shuffled_negatives(
         {"edge_weighting": "straight-through"},
         {"normalisation": "pairs"},
         {"normalisation": "graph-pairs"},
-        {"scale_by_probability": False},
+        {"scale_by_probability": "off"},
+        {"scale_by_probability": "straight-through"},
     ],
     ids=str,
 )
@@ -506,7 +507,7 @@ def test_gradients_reach_the_policy_with_shuffled_negatives(
 @every_discriminator
 @pytest.mark.parametrize("policy", ["gru", "deepset"])
 def test_without_the_scale_the_policy_gets_no_gradient(discriminator: str, policy: str) -> None:
-    chosen = config(discriminator=discriminator, policy=policy, scale_by_probability=False)
+    chosen = config(discriminator=discriminator, policy=policy, scale_by_probability="off")
     model = build(chosen, WIDTH)
     stepped_back(model, shapes(range(16)))
     assert is_unreached(model.policy)
@@ -516,12 +517,29 @@ def test_without_the_scale_the_policy_gets_no_gradient(discriminator: str, polic
 def test_without_the_scale_the_loss_forgets_the_probabilities() -> None:
     graph = shapes(range(6))
 
-    def loss(p: float, scale: bool) -> float:
-        model = build(config(scale_by_probability=scale), WIDTH)
+    def loss(p: float, scaling: str) -> float:
+        model = build(config(scale_by_probability=scaling), WIDTH)
         return step(with_draw(model, 0, 0, p, p), graph).loss.item()
 
-    assert loss(0.2, False) == loss(0.9, False) == pytest.approx(loss(1.0, True))
-    assert loss(0.2, True) != pytest.approx(loss(0.9, True))
+    for forgetful in ("off", "straight-through"):
+        assert loss(0.2, forgetful) == loss(0.9, forgetful) == pytest.approx(loss(1.0, "printed"))
+    assert loss(0.2, "printed") != pytest.approx(loss(0.9, "printed"))
+
+
+@pytest.mark.parametrize("contrast", ["local-global", "global-global"])
+def test_straight_through_moves_the_policy_as_the_printed_product_would(contrast: str) -> None:
+    slopes = []  # by a probability of one, where both products have the same value
+    for scaling in ("printed", "straight-through"):
+        chosen = config(contrast=contrast, scale_by_probability=scaling, heads=("identity",))
+        model = with_draw(build(chosen, WIDTH), 0, 0)
+        p = torch.ones((), requires_grad=True)
+        model.policy.register_forward_hook(
+            lambda *_, p=p: Draw(0, 0, p, p, torch.ones(1))  # its probability as ours to move
+        )
+        loss = step(model, shapes(range(6))).loss
+        slopes.append(torch.autograd.grad(loss, p)[0].item())
+    assert slopes[0] == pytest.approx(slopes[1])
+    assert abs(slopes[0]) > 1e-6
 
 
 def test_heads_that_were_not_drawn_get_no_gradient() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from scipy.stats import t
 
+from lg2ar.benchmarks import against_base, base_variant
 from lg2ar.report.questions import finding, findings
 
 
@@ -40,7 +41,7 @@ def test_runs_are_compared_seed_by_seed() -> None:
     half = t.ppf(0.975, 2) * statistics.stdev(gains) / 3**0.5
     table = finding(base + other, "read-out").splitlines()
     assert table[0] == "| readout | mutag |"
-    assert table[2] == "| as in the paper's preset | 83.5 (untrained 80.0, 4 runs) |"
+    assert table[2] == "| as in the base | 83.5 (untrained 80.0, 4 runs) |"
     assert table[3] == f"| `mean` | 86.3 (untrained 70.0, 3 runs); +2.3 ± {half:.1f} |"
     assert table[4] == "| `log-sum` | - |"
 
@@ -52,6 +53,23 @@ def test_only_what_was_run_is_told() -> None:
     assert "### Contrast (D3)" in text
     assert "### Read-out" not in text
     assert "81.0 (untrained 80.0, 1 run); -1.0 |" in text
+
+
+def test_at_node_level_answers_change_settings_under_which_something_is_learned() -> None:
+    where = {"dataset": "cora", "level": "node"}
+    base, changed = base_variant("node"), against_base("hops=1", "node")
+    assert "+hops=1+" in changed
+    assert "hops=3" not in changed
+    runs = [
+        record(base, 0, 60.0, 80.0, **where),
+        record(changed, 0, 60.0, 79.0, **where),
+        record("gru", 0, 60.0, 40.0, **where),
+    ]
+    assert finding(runs, "hops").splitlines()[2:4] == [
+        "| as in the base | 80.0 (untrained 60.0, 1 run) |",
+        "| `1` | 79.0 (untrained 60.0, 1 run); -1.0 |",
+    ]
+    assert "| as in the paper's preset | 40.0 (untrained 60.0, 1 run); -40.0 |" in findings(runs)
 
 
 def test_a_question_has_a_name() -> None:

@@ -238,7 +238,9 @@ def slow_loss(replay: Replay, slow: SlowStep, discriminator: str = "dot") -> Ten
     model, draw = replay.model, replay.output.draw
     first, second = slow.rows(model.contrast)
     p_i, p_j = slow.probabilities[draw.i], slow.probabilities[draw.j]
-    if not model.scale_by_probability:
+    if model.scale_by_probability == "straight-through":
+        p_i, p_j = p_i / p_i.detach(), p_j / p_j.detach()
+    elif model.scale_by_probability == "off":
         p_i, p_j = reference.ONE, reference.ONE
     return reference.algorithm_1(
         first,
@@ -346,7 +348,8 @@ def test_step_equals_the_algorithms_under_every_policy(policy: str) -> None:
     [
         {"feature_projection": "shared"},
         {"base_encoder": "gcn", "readout": "mean", "projection": False, "norm": False},
-        {"scale_by_probability": False},
+        {"scale_by_probability": "off"},
+        {"scale_by_probability": "straight-through"},
         {"norm": False},
     ],
     ids=lambda settings: next(iter(settings)),
@@ -436,13 +439,15 @@ def test_the_draw_is_the_policys_and_each_view_is_its_heads() -> None:
 @pytest.mark.parametrize("contrast", ["local-global", "global-global"])
 def test_gradients_reach_the_policy_only_through_its_probabilities(contrast: str) -> None:
     graph = make_graph("random sparse")
-    for scaled in (True, False):
-        model = make_model(contrast=contrast, scale_by_probability=scaled)
+    for scaling in ("printed", "straight-through", "off"):
+        model = make_model(contrast=contrast, scale_by_probability=scaling)
         loss = model(graph, Generator().manual_seed(0)).loss
         gradients = torch.autograd.grad(
             loss, list(model.policy.parameters()), materialize_grads=True
         )
-        assert any(bool(gradient.abs().max() > 1e-9) for gradient in gradients) == scaled
+        assert any(bool(gradient.abs().max() > 1e-9) for gradient in gradients) == (
+            scaling != "off"
+        )
 
 
 def test_devices_agree_on_the_loss_of_a_step(device: torch.device) -> None:

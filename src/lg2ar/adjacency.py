@@ -92,7 +92,7 @@ class Adjacency:
         """``a_target . b_source`` of every edge, ``[E]``."""
         rows, edges = self.by_target, self.edge_index.size(1)
         # Without MKL the sampled product is missing; and it takes no more edges than pairs.
-        if _MKL and edges <= self.num_nodes**2:
+        if (_MKL or a.device.type != "cpu") and edges <= self.num_nodes**2:
             pattern = rows.matrix(a.new_zeros(edges))
             found: Tensor = torch.sparse.sampled_addmm(pattern, a, b.t(), beta=0.0).values()
         else:
@@ -138,5 +138,8 @@ def _times(rows: _Rows, weight: Tensor | None, x: Tensor) -> Tensor:
     if rows.other.numel() == 0 or x.size(1) == 0:
         return torch.zeros_like(x)
     values = x.new_ones(rows.other.numel()) if weight is None else weight.to(x.dtype)
-    total: Tensor = torch.sparse.mm(rows.matrix(values), x.contiguous(), "sum")
+    matrix, x = rows.matrix(values), x.contiguous()
+    if x.device.type != "cpu":
+        return matrix @ x
+    total: Tensor = torch.sparse.mm(matrix, x, "sum")  # the faster of the two on a CPU
     return total

@@ -67,7 +67,9 @@ class Config:
         feature_projection: Where feature masking's linear layer stands: in the ``head``, keeping
             the width, or ``shared`` by all views and inference (D6).
         edge_weighting: How a head's probabilities become edge weights (D7).
-        scale_by_probability: Whether encodings are multiplied by the draw's probability (D9).
+        scale_by_probability: Whether graph encodings are multiplied by their augmentation's
+            probability: as ``printed``; ``straight-through``, by one with the gradient of that
+            product, so that only the policy feels it; or ``off`` (D9).
         replacement: Whether both draws may be the same augmentation (D9).
         batch_size: Graphs, or sub-graphs of the large graph, in a batch.
         epochs: Passes over the graphs; at node level, steps.
@@ -82,6 +84,8 @@ class Config:
         seed: Fixes everything that is drawn, on one device.
         features: How node features are made of what the data has.
         degree_cap: Largest degree that one-hot degree features tell apart.
+        row_normalise: Whether a node's features are divided by the sum of their sizes, as DGI does
+            with words (D13).
         deterministic: Whether a CUDA device must repeat itself bit by bit, at some speed.
         checkpoint_every: Epochs between two checkpoints.
         step: How a step is done: ``plain``, or ``captured``, the same method arranged for a GPU
@@ -113,7 +117,7 @@ class Config:
     calibrate: bool = True
     feature_projection: str = _one_of("head", "head", "shared")
     edge_weighting: str = _one_of("relative", "printed", "relative", "straight-through")
-    scale_by_probability: bool = True
+    scale_by_probability: str = _one_of("printed", "printed", "straight-through", "off")
     replacement: bool = True
     batch_size: int = _within(128, 1, 1_000_000)
     epochs: int = _within(20, 0, 10_000_000)
@@ -130,6 +134,7 @@ class Config:
         "auto", "auto", "given", "constant", "degree", "one-hot-degree", "degree-and-one-hot"
     )
     degree_cap: int = _within(100, 1, 65536)
+    row_normalise: bool = False
     deterministic: bool = True
     checkpoint_every: int = _within(10, 1, 10_000_000)
     step: str = _one_of("auto", "auto", "captured", "plain")
@@ -264,6 +269,8 @@ def _checked(item: dataclasses.Field[Any], value: Any) -> Any:
     """The value in its proper type, or an error naming what would be accepted."""
     if item.name == "heads":
         return _checked_heads(item, value)
+    if item.name == "scale_by_probability" and isinstance(value, bool):
+        return "printed" if value else "off"  # as older files have it
     if "choices" in item.metadata:
         return _choice(item.name, value, item.metadata["choices"])
     if "word" in item.metadata:  # known to a higher layer, which looks it up when it builds

@@ -198,7 +198,7 @@ def pretrain(
     if earlier is not None:
         config = _as_begun(config, earlier)
         _check_same(str(out), earlier, config, dataset)
-    recipe = FeatureRecipe.settle(config.features, dataset, config.degree_cap)
+    recipe = FeatureRecipe.of(config, dataset)
     graph = recipe.apply(dataset)
     settled = settle_step(config, graph, target)
     if earlier is not None and settled.step != config.step:
@@ -288,7 +288,7 @@ def pretrain_many(
     dataset = open_source(source)
     target = choose_device(device)
     config = _complete(config, dataset, None)
-    recipe = FeatureRecipe.settle(config.features, dataset, config.degree_cap)
+    recipe = FeatureRecipe.of(config, dataset)
     graph = recipe.apply(dataset)
     settled = settle_step(config, graph, target)
     configs = [settled.replace(seed=seed) for seed in seeds]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from typing import cast
 
 import torch
 import torch.nn.functional as F
@@ -19,14 +20,15 @@ BLOCK = 1 << 26
 def aggregate(x: Tensor, graph: GraphBatch, edge_weight: Tensor | None) -> Tensor:
     r"""Sum of the neighbours' rows, :math:`\sum_{j \to i} w_{ji} x_j`.
 
-    On a CPU a sparse product, on a GPU by messages.
+    A sparse product; but on a GPU that must repeat itself bit by bit, which that product does not
+    promise there, by messages.
 
     Args:
         x: Node rows, shape ``[N, d]``.
         graph: Whose edges to follow.
         edge_weight: Weights, shape ``[E]``, or None for ones.
     """
-    if x.device.type == "cpu":
+    if x.device.type == "cpu" or not torch.are_deterministic_algorithms_enabled():
         return graph.adjacency.product(x, edge_weight)
     return pass_messages(x, graph.edge_index, edge_weight)
 
@@ -152,8 +154,13 @@ class WeightedGINConv(nn.Module):
 
     def forward(self, x: Tensor, graph: GraphBatch) -> Tensor:
         """Encode node rows ``[N, in_features]`` along the edges of ``graph``."""
-        h: Tensor = self.mlp(x + aggregate(x, graph, graph.edge_weight))
-        return h
+        first = self.mlp.first
+        if first.in_features <= first.out_features:
+            h = first(x + aggregate(x, graph, graph.edge_weight))
+        else:  # the same sum, multiplied before it is taken: rows are narrower then
+            h = F.linear(x, first.weight)
+            h = h + aggregate(h, graph, graph.edge_weight) + first.bias
+        return cast(Tensor, self.mlp.rest(h))
 
 
 class WeightedGINEConv(nn.Module):

@@ -40,6 +40,7 @@ MEANS = (jensen_shannon, info_nce, nt_xent)
 Contrast = Literal["local-global", "global-global"]
 Negatives = Literal["graphs", "shuffled"]
 Normalisation = Literal["graphs", "pairs", "graph-pairs"]
+Scaling = Literal["printed", "straight-through", "off"]
 # A view, its encoding, and the probability of its augmentation.
 EncodedView = tuple[GraphBatch, Encoding, Tensor]
 
@@ -209,8 +210,8 @@ class LG2AR(Method):
         negatives: ``graphs``, the others of the batch, or ``shuffled``, copies with the features
             of each graph in random order.
         normalisation: What is averaged over (docs/paper.md, D2).
-        scale_by_probability: Whether the draw's probabilities multiply the graph encodings, which
-            is the only way a gradient reaches the policy.
+        scale_by_probability: How the draw's probabilities multiply the graph encodings, the only
+            way a gradient reaches the policy (docs/paper.md, D9).
     """
 
     def __init__(
@@ -224,7 +225,7 @@ class LG2AR(Method):
         contrast: Contrast = "local-global",
         negatives: Negatives = "graphs",
         normalisation: Normalisation = "graphs",
-        scale_by_probability: bool = True,
+        scale_by_probability: Scaling = "printed",
     ) -> None:
         super().__init__()
         if policy.num_heads != len(heads):
@@ -269,13 +270,27 @@ class LG2AR(Method):
         view_i: GraphBatch = self.heads[draw.i](source, encoding, generator)
         view_j: GraphBatch = self.heads[draw.j](source, encoding, generator)
         encoding_i, encoding_j = self.base_encoder(view_i), self.base_encoder(view_j)
-        one = torch.ones((), device=graph.device)
-        p_i, p_j = (draw.p_i, draw.p_j) if self.scale_by_probability else (one, one)
+        p_i, p_j = (scale_of(p, self.scale_by_probability) for p in (draw.p_i, draw.p_j))
         left, right = (view_i, encoding_i, p_i), (view_j, encoding_j, p_j)
         networks = self.base_encoder, self.discriminator
         there = self.objective.agreement(left, right, *networks, generator)
         back = self.objective.agreement(right, left, *networks, generator)
         return StepOutput(loss=-(there + back), draw=draw, views=(view_i, view_j))
+
+
+def scale_of(probability: Tensor, scaling: str) -> Tensor:
+    """What graph encodings are multiplied by.
+
+    >>> scale_of(torch.tensor(0.25), "printed").item()
+    0.25
+    >>> scale_of(torch.tensor(0.25), "straight-through").item()  # the policy alone feels it
+    1.0
+    """
+    if scaling == "printed":
+        return probability
+    if scaling == "straight-through":
+        return probability / probability.detach()
+    return torch.ones_like(probability)
 
 
 def build(config: Config, num_features: int, num_edge_features: int = 0) -> LG2AR:
@@ -328,7 +343,7 @@ def _assemble(config: Config, num_features: int, num_edge_features: int) -> LG2A
         contrast=cast(Contrast, config.contrast),
         negatives=cast(Negatives, config.negatives),
         normalisation=cast(Normalisation, config.normalisation),
-        scale_by_probability=config.scale_by_probability,
+        scale_by_probability=cast(Scaling, config.scale_by_probability),
     )
 
 

@@ -107,7 +107,7 @@ def _plain(
     """The same settings through PyG's own parts: the batch at once, and graph by graph."""
     from lg2ar.bench.plain_pyg import PlainTrainer
 
-    recipe = FeatureRecipe.settle(config.features, dataset, config.degree_cap)
+    recipe = FeatureRecipe.of(config, dataset)
     graph = recipe.apply(dataset)
     told = {key: value for key, value in told.items() if not key.startswith(("run_", "top"))}
     for method, alone in (("pyg", False), ("pyg, graph by graph", True)):

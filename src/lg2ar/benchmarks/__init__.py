@@ -45,7 +45,7 @@ class Question:
         text: As a sentence.
         place: The decision in ``docs/paper.md``.
         setting: The setting whose value is in question.
-        variants: The other answers, as settings joined by ``+``.
+        variants: The other answers, as settings joined by ``+`` that change the level's base.
         levels: Where it arises.
     """
 
@@ -123,6 +123,26 @@ def questions() -> list[Question]:
         )
         for row in _read("questions.toml")["question"]
     ]
+
+
+def base_variant(level: str) -> str:
+    """What the answers to questions are compared with at a level."""
+    return str(_read("questions.toml")["base"][level])
+
+
+def against_base(variant: str, level: str) -> str:
+    """The whole of a variant that changes some settings of the level's base.
+
+    >>> against_base("hops=1", "graph")
+    'hops=1'
+    >>> "hops=3" in base_variant("node"), "hops=1" in against_base("hops=1", "node")
+    (True, True)
+    """
+    base = base_variant(level)
+    if "=" not in base or "=" not in variant:
+        return variant
+    settings = dict(part.split("=", 1) for part in f"{base}+{variant}".split("+"))
+    return "+".join(f"{key}={value}" for key, value in settings.items())
 
 
 def captions() -> dict[str, str]:

@@ -16,6 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from lg2ar.config import Config
 from lg2ar.data.columns import ColumnRecipe, Columns, Unseen
 from lg2ar.data.dataset import Dataset
 from lg2ar.data.on_disk import GraphsOnDisk, unseen_in
@@ -42,6 +43,7 @@ class FeatureRecipe:
         nodes: How the raw columns of nodes become features; None where there are none.
         edges_given: How many edge features the data has of its own, ready for use.
         edges: How the raw columns of edges become features; None where there are none.
+        row_normalise: Whether a node's features are divided by the sum of their sizes.
     """
 
     name: str
@@ -50,9 +52,16 @@ class FeatureRecipe:
     nodes: ColumnRecipe | None = None
     edges_given: int = 0
     edges: ColumnRecipe | None = None
+    row_normalise: bool = False
 
     @classmethod
-    def settle(cls, name: str, data: Dataset | GraphBatch, cap: int = 100) -> FeatureRecipe:
+    def settle(
+        cls,
+        name: str,
+        data: Dataset | GraphBatch,
+        cap: int = 100,
+        row_normalise: bool = False,
+    ) -> FeatureRecipe:
         """Choose the recipe for some data: ``auto`` is ``given``, or ``constant`` without any."""
         dataset = _as_dataset(data)
         nodes = _learned(dataset.node_columns, dataset.name, "nodes")
@@ -75,7 +84,13 @@ class FeatureRecipe:
             nodes=None if name == "constant" else nodes,
             edges_given=dataset.graph.num_edge_features,
             edges=edges,
+            row_normalise=row_normalise,
         )
+
+    @classmethod
+    def of(cls, config: Config, data: Dataset | GraphBatch) -> FeatureRecipe:
+        """The recipe that a run's settings ask for, settled on its data."""
+        return cls.settle(config.features, data, config.degree_cap, config.row_normalise)
 
     @property
     def width(self) -> int:
@@ -129,7 +144,8 @@ class FeatureRecipe:
             parts.append(made.to(graph.x))
         if self.name != "given":
             parts += self._degree_features(graph)
-        return graph.replace(x=torch.cat(parts, dim=1))
+        made = torch.cat(parts, dim=1)
+        return graph.replace(x=F.normalize(made, p=1.0, dim=1) if self.row_normalise else made)
 
     def _edge_features(
         self, dataset: Dataset, graph: GraphBatch, name: str, tell: bool
@@ -172,6 +188,8 @@ class FeatureRecipe:
             held["edges_given"] = self.edges_given
         if self.edges is not None:
             held["edges"] = self.edges.to_dict()
+        if self.row_normalise:
+            held["row_normalise"] = True
         return held
 
     @classmethod

@@ -24,6 +24,7 @@ from lg2ar.fast.objective import jensen_shannon, pair_scores
 from lg2ar.fast.recurrence import gru
 from lg2ar.fast.streams import stream_beside
 from lg2ar.fast.structure import Cut, Structure
+from lg2ar.model import scale_of
 from lg2ar.mutual_information import BOUNDS
 from lg2ar.ops import signed_log
 
@@ -161,8 +162,7 @@ class Step:
         view_nodes, view_graphs = self._encode(
             "base_encoder", weights, running, views, structure, cut, keys, nodes_wanted=local
         )
-        scale = p.gather(1, draw) if self.config.scale_by_probability else torch.ones_like(p[:, :2])
-        scale = scale.view(-1, 2, 1, 1)
+        scale = scale_of(p.gather(1, draw), self.config.scale_by_probability).view(-1, 2, 1, 1)
         others, rows = self._prepare_graphs(weights, view_graphs), view_nodes
         others = others * scale
         if not local:
@@ -373,7 +373,7 @@ class Step:
         drawn = (draw.unsqueeze(-1) == places).any(1)  # [S, T]
         nodes = (kind != cutting.IDENTITY).any(1)
         scored = ((kind == cutting.NODE_DROPPING) | (kind == cutting.SUB_GRAPH)).any(1)
-        learns = self.config.policy != "random" and self.config.scale_by_probability
+        learns = self.config.policy != "random" and self.config.scale_by_probability != "off"
         base = coin != 0
         every = torch.ones_like(base)
         policy = every if learns else ~every

@@ -1,4 +1,4 @@
-"""What the open questions of the paper came to: each answer against the paper's settings.
+"""What the open questions of the paper came to: each answer against a base.
 
 Runs are compared seed by seed: the same folds, the same initial encoders.
 """
@@ -9,15 +9,14 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from lg2ar.benchmarks import Question, questions
+from lg2ar.benchmarks import Question, against_base, base_variant, questions
 from lg2ar.report.cells import interval
 from lg2ar.report.runs import Run, evaluations, read_runs
 
-BASE = "gru"  # the paper's settings as they are
 PROTOCOL = "strict"
 
-# Of each data set and variant: by seed, the score before training and after it.
-_Scores = dict[tuple[str, str], dict[int, tuple[float, float]]]
+# Of each data set, its level and a variant: by seed, the score before training and after it.
+_Scores = dict[tuple[str, str, str], dict[int, tuple[float, float]]]
 
 
 def findings(records: Iterable[Mapping[str, Any]]) -> str:
@@ -42,7 +41,8 @@ def _read(records: Iterable[Mapping[str, Any]]) -> _Scores:
     for run in read_runs(records):
         score = _score(run) if run.table == "findings" else None
         if score is not None:
-            found.setdefault((run.dataset, run.variant or run.method), {})[run.seed] = score
+            key = run.dataset, run.level, run.variant or run.method
+            found.setdefault(key, {})[run.seed] = score
     return found
 
 
@@ -53,38 +53,45 @@ def _score(run: Run) -> tuple[float, float] | None:
 
 
 def _table(asked: Question, scores: _Scores) -> str:
-    names = list(dict.fromkeys(dataset for dataset, _ in scores))
-    names = [name for name in names if any((name, other) in scores for other in asked.variants)]
-    if not names:
+    datasets = [
+        (name, level)
+        for name, level in dict.fromkeys((name, level) for name, level, _ in scores)
+        if level in asked.levels
+        and any((name, level, against_base(v, level)) in scores for v in asked.variants)
+    ]
+    if not datasets:
         return ""
     lines = [
-        f"| {asked.setting} | {' | '.join(names)} |",
-        f"|---{'|---' * len(names)}|",
+        f"| {asked.setting} | {' | '.join(name for name, _ in datasets)} |",
+        f"|---{'|---' * len(datasets)}|",
     ]
-    for variant in (BASE, *asked.variants):
-        cells = [_cell(scores, name, variant) for name in names]
+    for variant in ("", *asked.variants):  # the base itself first
+        cells = [_cell(scores, name, level, variant) for name, level in datasets]
         lines.append(f"| {_answer(asked, variant)} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
 def _answer(asked: Question, variant: str) -> str:
     """What to call a variant where its setting stands at the head of the column."""
-    if variant == BASE:
+    if not variant:
+        return "as in the base"
+    if "=" not in variant:
         return "as in the paper's preset"
     parts = [part.removeprefix(f"{asked.setting}=") for part in variant.split("+")]
     return f"`{', '.join(parts)}`"
 
 
-def _cell(scores: _Scores, dataset: str, variant: str) -> str:
+def _cell(scores: _Scores, dataset: str, level: str, variant: str) -> str:
     """Trained and untrained, and what it gained on the base over the seeds that both have."""
-    found = scores.get((dataset, variant))
+    of_base = base_variant(level)
+    found = scores.get((dataset, level, against_base(variant, level) if variant else of_base))
     if not found:
         return "-"
     before, after = (statistics.fmean(values) for values in zip(*found.values(), strict=True))
     text = f"{after:.1f} (untrained {before:.1f}, {_runs(len(found))})"
-    base = scores.get((dataset, BASE), {})
+    base = scores.get((dataset, level, of_base), {})
     shared = sorted(found.keys() & base.keys())
-    if variant == BASE or not shared:
+    if not variant or not shared:
         return text
     return f"{text}; {_gain([found[seed][1] - base[seed][1] for seed in shared])}"
 

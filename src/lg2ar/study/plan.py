@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from lg2ar.benchmarks import hyperparameters, questions
+from lg2ar.benchmarks import against_base, base_variant, hyperparameters, questions
 from lg2ar.config import HEAD_NAMES, Config, parse_setting
 from lg2ar.data.benchmarks import BENCHMARKS, find_benchmark
 from lg2ar.errors import InputError
@@ -111,6 +111,24 @@ VARIANTS: dict[str, Variant] = {
     },
 }
 
+# The variants that answer the open questions at each level, what they are compared with first.
+_ASKED = {
+    level: tuple(
+        dict.fromkeys(
+            [
+                base_variant(level),
+                *(
+                    against_base(name, level)
+                    for asked in questions()
+                    if level in asked.levels
+                    for name in asked.variants
+                ),
+            ]
+        )
+    )
+    for level in ("graph", "node")
+}
+
 _GRAPH = tuple(name for name, item in BENCHMARKS.items() if item.level == "graph")
 _NODE = tuple(name for name, item in BENCHMARKS.items() if item.level == "node")
 _CONTROLS = ("untrained", "infograph", "graphcl", "supervised")
@@ -140,14 +158,17 @@ TABLES: dict[str, Table] = {
     # A molecule's, a protein's, a social network's graphs, and nodes.
     "findings": Table(
         ("mutag", "proteins", "imdb-binary", "cora"),
-        ("gru", *dict.fromkeys(name for asked in questions() for name in asked.variants)),
+        tuple(dict.fromkeys([*_ASKED["graph"], *_ASKED["node"]])),
         5,
         ("strict",),
     ),
 }
 
 # In which tables a variant stands for the data sets of some level alone.
-_LEVELS = {name: asked.levels for asked in questions() for name in asked.variants}
+_LEVELS = {
+    name: tuple(level for level, asked in _ASKED.items() if name in asked)
+    for name in TABLES["findings"].variants
+}
 
 # Epochs that the cost of one is measured on, after one that warms up.
 COST_EPOCHS = 6

@@ -165,7 +165,7 @@ class Runner:
     ) -> StudyRecord:
         """The same encoder with a classification head, trained on all training labels."""
         config = planned.config
-        recipe = FeatureRecipe.settle(config.features, dataset, config.degree_cap)
+        recipe = FeatureRecipe.of(config, dataset)
         graph = recipe.apply(dataset)
         with private_randomness():
             encoder = build_base_encoder(config, graph.num_features, graph.num_edge_features)
