@@ -1,14 +1,16 @@
 """The edges of a batch as compressed rows: products with node rows without making messages.
 
 A message per edge is ``[E, d]`` numbers written and read again; a sparse product reads node rows
-and writes node rows. On a CPU that is many times faster, and its gradients are products too.
+and writes node rows. That is many times faster, and its gradients are products too. On a CPU it is
+PyTorch's own, on a GPU that of :mod:`lg2ar.compressed_rows`, which repeats itself bit by bit.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import warnings
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 import torch
@@ -19,6 +21,17 @@ _MKL = torch.backends.mkl.is_available()  # type: ignore[no-untyped-call]
 
 # Numbers that a block of gathered rows may hold: 64 MiB in float32.
 _BLOCK = 1 << 24
+
+
+@cache
+def _has_triton() -> bool:
+    return importlib.util.find_spec("triton") is not None
+
+
+def has_product(x: Tensor) -> bool:
+    """Whether there is a product for such rows; on some devices there is none."""
+    on_gpu = x.device.type == "cuda" and x.dtype == torch.float32 and _has_triton()
+    return x.device.type == "cpu" or on_gpu
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,9 +103,13 @@ class Adjacency:
 
     def between(self, a: Tensor, b: Tensor) -> Tensor:
         """``a_target . b_source`` of every edge, ``[E]``."""
+        if a.device.type == "cuda":
+            from lg2ar.compressed_rows import pair_products
+
+            return pair_products(a, b, self.edge_index[1], self.edge_index[0])
         rows, edges = self.by_target, self.edge_index.size(1)
         # Without MKL the sampled product is missing; and it takes no more edges than pairs.
-        if (_MKL or a.device.type != "cpu") and edges <= self.num_nodes**2:
+        if _MKL and edges <= self.num_nodes**2:
             pattern = rows.matrix(a.new_zeros(edges))
             found: Tensor = torch.sparse.sampled_addmm(pattern, a, b.t(), beta=0.0).values()
         else:
@@ -137,9 +154,11 @@ class _Product(torch.autograd.Function):
 def _times(rows: _Rows, weight: Tensor | None, x: Tensor) -> Tensor:
     if rows.other.numel() == 0 or x.size(1) == 0:
         return torch.zeros_like(x)
+    if x.device.type == "cuda":
+        from lg2ar.compressed_rows import row_sums
+
+        weight = None if weight is None else weight.to(x.dtype)
+        return row_sums(rows.start, rows.other, rows.order, weight, x)
     values = x.new_ones(rows.other.numel()) if weight is None else weight.to(x.dtype)
-    matrix, x = rows.matrix(values), x.contiguous()
-    if x.device.type != "cpu":
-        return matrix @ x
-    total: Tensor = torch.sparse.mm(matrix, x, "sum")  # the faster of the two on a CPU
+    total: Tensor = torch.sparse.mm(rows.matrix(values), x.contiguous(), "sum")
     return total

@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from lg2ar.adjacency import has_product
 from lg2ar.graph import GraphBatch
 from lg2ar.ops import segment_sum
 
@@ -20,15 +21,14 @@ BLOCK = 1 << 26
 def aggregate(x: Tensor, graph: GraphBatch, edge_weight: Tensor | None) -> Tensor:
     r"""Sum of the neighbours' rows, :math:`\sum_{j \to i} w_{ji} x_j`.
 
-    A sparse product; but on a GPU that must repeat itself bit by bit, which that product does not
-    promise there, by messages.
+    A sparse product where there is one, otherwise by messages.
 
     Args:
         x: Node rows, shape ``[N, d]``.
         graph: Whose edges to follow.
         edge_weight: Weights, shape ``[E]``, or None for ones.
     """
-    if x.device.type == "cpu" or not torch.are_deterministic_algorithms_enabled():
+    if has_product(x):
         return graph.adjacency.product(x, edge_weight)
     return pass_messages(x, graph.edge_index, edge_weight)
 
