@@ -41,7 +41,7 @@ from lg2ar import cli, plugins
 DOCS = Path(__file__).parent.parent / "docs"
 
 # Their commands take hours or a GPU, or their numbers have tests of their own (test_readme.py).
-REFERENCE = {"architecture", "paper", "performance", "protocols", "results"}
+REFERENCE = {"architecture", "findings", "paper", "performance", "protocols", "results"}
 
 RUN = ("sh", "python")
 POINTED = re.compile(r"(?<![\w.])-?\d+\.\d+(?:e-?\d+)?")

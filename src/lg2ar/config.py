@@ -179,7 +179,7 @@ class Config:
             ...
             lg2ar.errors.InputError: unknown setting 'hiden'; did you mean 'hidden'?
         """
-        given = {**(settings or {}), **more}
+        given = in_todays_words({**(settings or {}), **more})
         fields = {item.name: item for item in dataclasses.fields(cls)}
         for key in given:
             if key not in fields:
@@ -222,6 +222,18 @@ NODE_LEVEL: dict[str, Any] = {
     "hops": 2,
     "checkpoint_every": 50,
 }
+
+
+def in_todays_words(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings of an older file as they are called today.
+
+    >>> in_todays_words({"scale_by_probability": False})
+    {'scale_by_probability': 'off'}
+    """
+    scaled = settings.get("scale_by_probability")
+    if isinstance(scaled, bool):
+        return {**settings, "scale_by_probability": "printed" if scaled else "off"}
+    return dict(settings)
 
 
 def read_toml(path: str | Path) -> dict[str, Any]:
@@ -269,8 +281,6 @@ def _checked(item: dataclasses.Field[Any], value: Any) -> Any:
     """The value in its proper type, or an error naming what would be accepted."""
     if item.name == "heads":
         return _checked_heads(item, value)
-    if item.name == "scale_by_probability" and isinstance(value, bool):
-        return "printed" if value else "off"  # as older files have it
     if "choices" in item.metadata:
         return _choice(item.name, value, item.metadata["choices"])
     if "word" in item.metadata:  # known to a higher layer, which looks it up when it builds

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lg2ar.benchmarks import Published
+from lg2ar.config import in_todays_words
 from lg2ar.data.benchmarks import BENCHMARKS
 from lg2ar.errors import InputError
 from lg2ar.report.rows import (
@@ -182,7 +183,9 @@ def _check_alike(runs: Sequence[Run]) -> None:
     first = runs[0]
     for run in runs[1:]:
         for part, left_out in (("config", {"seed"}), ("data", set())):
-            one, other = (item.fields.values.get(part, {}) for item in (first, run))
+            one, other = (
+                in_todays_words(item.fields.values.get(part, {})) for item in (first, run)
+            )
             shared = (one.keys() & other.keys()) - left_out
             differ = sorted(key for key in shared if one[key] != other[key])
             if differ:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from lg2ar.config import in_todays_words
 from lg2ar.errors import InputError
 
 
@@ -81,7 +82,7 @@ def variants_table(records: Iterable[Mapping[str, Any]], base: Mapping[str, Any]
 def _difference(config: Mapping[str, Any], base: Mapping[str, Any]) -> str:
     changed = [
         f"`{key} = {value}`"
-        for key, value in config.items()
+        for key, value in in_todays_words(config).items()
         if key != "seed" and value != base.get(key, value)
     ]
     return ", ".join(changed) or "as it is"
