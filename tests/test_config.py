@@ -242,7 +242,7 @@ def test_a_switch_is_true_or_false(name: str, value: Any) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in CHOICES if name != "heads"])
-@pytest.mark.parametrize("value", ["nonsense", "", 3, None, True, ["graph"]])
+@pytest.mark.parametrize("value", ["nonsense", "", 3, None, 1.0, ["graph"]])
 def test_a_wrong_choice_is_told_the_right_ones(name: str, value: Any) -> None:
     choices = ", ".join(CHOICES[name].metadata["choices"])
     with pytest.raises(InputError, match=rf"^{name} = .* must be one of {choices}\.$"):
@@ -354,3 +354,9 @@ def test_a_setting_without_an_equals_sign_is_refused(text: str) -> None:
 def test_a_bad_setting_is_read_and_then_refused(text: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         Config.make(dict([parse_setting(text)]))
+
+
+@pytest.mark.parametrize(("older", "today"), [(True, "printed"), (False, "off")])
+def test_a_switch_that_became_a_choice_is_still_read(older: bool, today: str) -> None:
+    assert Config.make(scale_by_probability=older).scale_by_probability == today
+    assert Config.make().replace(scale_by_probability=older).scale_by_probability == today
