@@ -226,6 +226,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "pairs": {"normalisation": "pairs", "discriminator": "bilinear", "policy": "deepset"},
     "nce": {"bound": "nce", "readout": "mean", "policy": "random"},
     "dv": {"bound": "dv", "normalisation": "graphs", "feature_projection": "shared"},
+    "bare masks": {"feature_projection": "none"},
     "straight through": {"scale_by_probability": "straight-through"},
     "before": {"norm_place": "before", "readout": "log-sum", "dropout": 0.2},
     "mlp": {"discriminator": "mlp"},

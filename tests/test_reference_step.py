@@ -347,6 +347,7 @@ def test_step_equals_the_algorithms_under_every_policy(policy: str) -> None:
     "settings",
     [
         {"feature_projection": "shared"},
+        {"feature_projection": "none"},
         {"base_encoder": "gcn", "readout": "mean", "projection": False, "norm": False},
         {"scale_by_probability": "off"},
         {"scale_by_probability": "straight-through"},

@@ -65,7 +65,8 @@ class Config:
         calibrate: Whether, after training, batch normalisation takes its statistics anew from the
             untouched graphs, which inference sees, instead of from views (D15).
         feature_projection: Where feature masking's linear layer stands: in the ``head``, keeping
-            the width, or ``shared`` by all views and inference (D6).
+            the width, or ``shared`` by all views and inference; ``none`` masks features as they
+            are (D6).
         edge_weighting: How a head's probabilities become edge weights (D7).
         scale_by_probability: Whether graph encodings are multiplied by their augmentation's
             probability: as ``printed``; ``straight-through``, by one with the gradient of that
@@ -115,7 +116,7 @@ class Config:
     norm: bool = True
     norm_place: str = _one_of("after", "after", "before")
     calibrate: bool = True
-    feature_projection: str = _one_of("head", "head", "shared")
+    feature_projection: str = _one_of("head", "head", "shared", "none")
     edge_weighting: str = _one_of("relative", "printed", "relative", "straight-through")
     scale_by_probability: str = _one_of("printed", "printed", "straight-through", "off")
     replacement: bool = True

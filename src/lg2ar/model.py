@@ -411,9 +411,9 @@ def build_head(name: str, config: Config, num_features: int, num_edge_features: 
         case "sub-graph":
             return SubGraph(config.hidden, config.hops, weighting)
         case "feature-masking":
-            shared = config.feature_projection == "shared"
-            width = config.hidden if shared else num_features
-            return FeatureMasking(width, config.hidden, config.temperature, projection=not shared)
+            own = config.feature_projection == "head"
+            width = config.hidden if config.feature_projection == "shared" else num_features
+            return FeatureMasking(width, config.hidden, config.temperature, projection=own)
         case "identity":
             return Identity()
     return cast(Head, plugins.find("heads", name)(config, num_features))

@@ -24,8 +24,9 @@ class FeatureMasking(Head):
         num_features: Width of the node features, ``d_x``.
         hidden: Width of the encodings, ``d_h``.
         temperature: Of the relaxed Bernoulli draw, :math:`t`.
-        projection: Whether this head projects the features itself, to the same width. Where the
-            base encoder projects for all views alike it is False (docs/paper.md, D6).
+        projection: Whether this head projects the features itself, to the same width. It is False
+            where the base encoder projects for all views alike, or nothing does (docs/paper.md,
+            D6).
     """
 
     def __init__(
