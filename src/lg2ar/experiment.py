@@ -371,7 +371,7 @@ def _make_trainers(
 def make_batches(store: Store, config: Config) -> Batches:
     """What an epoch consists of: all graphs in batches, or one batch of sub-graphs (A.2)."""
     if config.level == "node":
-        nets = EgoNets(store.graph, config.hops, store.graph.device)
+        nets = EgoNets(store.graph, config.hops, store.graph.device, config.fanout)
         return lambda seed: [nets.draw(config.batch_size, seed)]
     return lambda seed: store.epoch(config.batch_size, seed)
 

@@ -1,0 +1,152 @@
+"""One large graph on a disk: the same sub-graphs, weights and embeddings as in memory."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from lg2ar import experiment
+from lg2ar.config import Config
+from lg2ar.data.columns import Column
+from lg2ar.data.dataset import Dataset
+from lg2ar.data.egonets import EgoNets
+from lg2ar.data.features import RECIPES, FeatureRecipe
+from lg2ar.data.mapped import MappedGraph, read_mapped
+from lg2ar.data.mapping import write_mapped
+from lg2ar.data.sources import open_source
+from lg2ar.data.toy import toy_nodes
+from lg2ar.graph import GraphBatch
+from strategies import graph_batches
+
+KINDS = np.array(["ring", "tail", 'häkchen, "quoted"'], dtype=object)
+
+
+def one_graph(graph: GraphBatch) -> GraphBatch:
+    return graph.replace(batch=torch.zeros_like(graph.batch), num_graphs=1)
+
+
+def with_columns(graph: GraphBatch, seed: int = 0) -> Dataset:
+    """One large graph with everything else that there may be."""
+    chance = np.random.default_rng(seed)
+    n, e = graph.num_nodes, graph.num_edges
+
+    def numbers(label: str, rows: int) -> Column:
+        values = chance.normal(size=rows)
+        values[chance.random(rows) < 0.2] = np.nan
+        return Column(label, "number", values)
+
+    def categories(label: str, rows: int) -> Column:
+        values = KINDS[chance.integers(0, len(KINDS), rows)]
+        values[chance.random(rows) < 0.2] = None
+        return Column(label, "category", values)
+
+    words = np.array([f"word {k % 3}" if k % 4 else None for k in range(n)], dtype=object)
+    return Dataset(
+        name="mine",
+        level="node",
+        graph=graph,
+        y=torch.from_numpy(chance.integers(0, 3, n)),
+        ids=tuple(f"nöde {k}" if k % 3 else "" for k in range(n)),
+        node_columns=(numbers("a", n), categories("kind", n), numbers("b", n)),
+        edge_columns=(categories("type", e), numbers("length", e)),
+        classes=("one", "two", "three"),
+        targets={"amount": chance.normal(size=n).astype(np.float32), "word": words},
+        notes=("a note",),
+        reading={"directed": False},
+    )
+
+
+def assert_same(ours: GraphBatch, theirs: GraphBatch) -> None:
+    for name in ("x", "edge_index", "batch", "edge_weight", "edge_attr", "origin"):
+        one, other = getattr(ours, name), getattr(theirs, name)
+        assert (one is None) == (other is None), name
+        if one is not None:
+            assert one.dtype == other.dtype
+            assert torch.equal(one, other), name
+
+
+def mapped(folder: Path, dataset: Dataset) -> Dataset:
+    write_mapped(folder / "g.graph", dataset, replace=True)
+    return open_source(folder / "g.graph")
+
+
+def as_mapped(graph: GraphBatch) -> MappedGraph:
+    assert isinstance(graph, MappedGraph)
+    return graph
+
+
+relaxed = settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=40
+)
+
+
+@relaxed
+@given(
+    several=graph_batches(),
+    hops=st.integers(0, 3),
+    fanout=st.integers(0, 3),
+    features=st.sampled_from(RECIPES),
+    bare=st.booleans(),
+)
+def test_the_same_sub_graphs_are_drawn(
+    tmp_path: Path, several: GraphBatch, hops: int, fanout: int, features: str, bare: bool
+) -> None:
+    graph = one_graph(several)
+    dataset = Dataset("bare", "node", graph) if bare else with_columns(graph)
+    there = mapped(tmp_path, dataset)
+    recipe = FeatureRecipe.settle(features, dataset, 3)
+    assert FeatureRecipe.settle(features, there, 3) == recipe
+    here_graph, there_graph = recipe.apply(dataset), recipe.apply(there)
+    assert there_graph.num_features == here_graph.num_features
+    assert there_graph.num_edge_features == here_graph.num_edge_features
+    ours = EgoNets(there_graph, hops, fanout=fanout).draw(4, seed=3)
+    assert_same(ours, EgoNets(here_graph, hops, fanout=fanout).draw(4, seed=3))
+    ours.validate()
+
+
+def test_what_is_known_besides_comes_back(tmp_path: Path) -> None:
+    dataset = with_columns(toy_nodes(60).graph)
+    back = mapped(tmp_path, dataset)
+    assert (back.name, back.level, back.classes) == ("mine", "node", dataset.classes)
+    assert back.ids is not None
+    assert dataset.ids is not None
+    assert tuple(back.ids) == dataset.ids
+    assert (back.ids[4], back.ids[-1], back.ids[3:7]) == (
+        dataset.ids[4],
+        dataset.ids[-1],
+        dataset.ids[3:7],
+    )
+    assert back.y is not None
+    assert dataset.y is not None
+    assert torch.equal(back.y, dataset.y)
+    assert back.fingerprint() == dataset.fingerprint()
+    assert (back.notes, dict(back.reading)) == (dataset.notes, dataset.reading)
+    assert np.array_equal(back.targets["amount"], dataset.targets["amount"])
+    assert back.targets["word"].tolist() == dataset.targets["word"].tolist()
+    for ours, theirs in zip(back.node_columns, dataset.node_columns, strict=True):
+        assert (ours.name, ours.kind) == (theirs.name, theirs.kind)
+        same = ours.values == theirs.values
+        assert (same | (ours.values != ours.values)).all() or ours.kind == "category"
+    assert replace(back, level="node").graph.num_nodes == 60
+    order = np.lexsort(dataset.graph.edge_index.numpy()[::-1])
+    assert torch.equal(back.graph.edge_index, dataset.graph.edge_index[:, order])
+
+
+@pytest.mark.parametrize("fanout", [0, 3])
+def test_training_is_the_same_bit_by_bit(tmp_path: Path, fanout: int) -> None:
+    dataset = with_columns(toy_nodes(80).graph)
+    config = Config.make(
+        level="node", hidden=8, layers=2, epochs=8, batch_size=5, fanout=fanout, seed=4
+    )
+    here = experiment.pretrain(dataset, config, device="cpu")
+    there = experiment.pretrain(mapped(tmp_path, dataset), config, device="cpu")
+    assert [r.loss for r in there.history] == [r.loss for r in here.history]
+    ours, theirs = there.model.state_dict(), here.model.state_dict()
+    assert all(torch.equal(ours[key], theirs[key]) for key in theirs)
+    assert there.data["fingerprint"] == here.data["fingerprint"]
