@@ -11,7 +11,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from lg2ar import experiment
+from lg2ar import experiment, layerwise
 from lg2ar.config import Config
 from lg2ar.data.columns import Column
 from lg2ar.data.dataset import Dataset
@@ -150,3 +150,41 @@ def test_training_is_the_same_bit_by_bit(tmp_path: Path, fanout: int) -> None:
     ours, theirs = there.model.state_dict(), here.model.state_dict()
     assert all(torch.equal(ours[key], theirs[key]) for key in theirs)
     assert there.data["fingerprint"] == here.data["fingerprint"]
+
+
+@pytest.mark.parametrize("edges", ["plain", "weighted", "attributes", "directed"])
+@pytest.mark.parametrize("base", ["gcn", "gin"])
+@pytest.mark.parametrize("norm", [False, True])
+@pytest.mark.parametrize("budget", [40, 1 << 26])
+def test_embeddings_in_chunks_are_those_in_memory(
+    tmp_path: Path, edges: str, base: str, norm: bool, budget: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dataset = toy_nodes(90)
+    graph = dataset.graph
+    chance = torch.Generator().manual_seed(1)
+    if edges == "weighted":
+        graph = graph.replace(edge_weight=torch.rand(graph.num_edges, generator=chance))
+    if edges == "attributes":
+        graph = graph.replace(edge_attr=torch.rand(graph.num_edges, 3, generator=chance))
+    if edges == "directed":
+        graph = graph.replace(edge_index=graph.edge_index[:, ::3])
+    dataset = replace(dataset, graph=graph)
+    config = Config.make(
+        level="node", hidden=8, epochs=3, batch_size=4, base_encoder=base, norm=norm, dropout=0.1
+    )
+    monkeypatch.setattr(layerwise, "SMALL", 300)
+    monkeypatch.setattr(layerwise, "BUDGET", budget)
+    here = experiment.pretrain(dataset, config, device="cpu")
+    there = experiment.pretrain(mapped(tmp_path, dataset), config, device="cpu")
+    wanted = here.embed(dataset)
+    close = {"rtol": 1e-4, "atol": 1e-5}
+    monkeypatch.setattr(MappedGraph, "whole", property(refuse))
+    torch.testing.assert_close(there.embed(tmp_path / "g.graph"), wanted, **close)
+    only = np.array([5, 88, 5, 0])
+    found = there.embed(tmp_path / "g.graph", only=only)
+    torch.testing.assert_close(found, wanted[only], **close)
+    assert torch.equal(here.embed(dataset, only=only), wanted[only])
+
+
+def refuse(_: MappedGraph) -> GraphBatch:
+    raise AssertionError("the whole graph was read")

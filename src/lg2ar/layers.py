@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from typing import Protocol
 
 import torch
 import torch.nn.functional as F
@@ -133,6 +134,36 @@ class BatchNorm(nn.BatchNorm1d):
         return super().forward(input)
 
 
+class Convolution(Protocol):
+    """A layer in the parts that it is done in where a graph is too large to be done at once.
+
+    ``finish(collect(h, h, graph, scale), scale)`` with ``h = send(x, scale)`` is the layer.
+    ``scale`` is what a GCN takes from the degrees; other layers do not look at it.
+    """
+
+    def send(self, x: Tensor, scale: Tensor | None) -> Tensor:
+        """What nodes say, of their rows."""
+        ...
+
+    def collect(
+        self, start: Tensor, sent: Tensor, graph: GraphBatch, scale: Tensor | None
+    ) -> Tensor:
+        """Add what nodes hear to ``start``; edges may come in several goes.
+
+        Args:
+            start: What has been heard so far, at first what the node itself says; nodes that hear
+                nothing and come behind all others may be left out of it.
+            sent: What all nodes of the graph say.
+            graph: Whose edges to follow.
+            scale: Of all nodes of the graph.
+        """
+        ...
+
+    def finish(self, total: Tensor, scale: Tensor | None) -> Tensor:
+        """The layer's rows, of all that was heard."""
+        ...
+
+
 class WeightedGINConv(nn.Module):
     r"""Graph isomorphism layer with edge weights.
 
@@ -152,7 +183,22 @@ class WeightedGINConv(nn.Module):
 
     def forward(self, x: Tensor, graph: GraphBatch) -> Tensor:
         """Encode node rows ``[N, in_features]`` along the edges of ``graph``."""
-        h: Tensor = self.mlp(x + aggregate(x, graph, graph.edge_weight))
+        return self.finish(self.collect(x, x, graph, None), None)
+
+    def send(self, x: Tensor, scale: Tensor | None) -> Tensor:
+        """What nodes say: see :class:`Convolution`."""
+        return x
+
+    def collect(
+        self, start: Tensor, sent: Tensor, graph: GraphBatch, scale: Tensor | None
+    ) -> Tensor:
+        """Add up what nodes hear: see :class:`Convolution`."""
+        heard = aggregate(sent, graph, graph.edge_weight)
+        return start + (heard if start is sent else heard[: start.size(0)])
+
+    def finish(self, total: Tensor, scale: Tensor | None) -> Tensor:
+        """The rows ``[N, out_features]``: see :class:`Convolution`."""
+        h: Tensor = self.mlp(total)
         return h
 
 
@@ -179,15 +225,29 @@ class WeightedGINEConv(nn.Module):
 
     def forward(self, x: Tensor, graph: GraphBatch) -> Tensor:
         """Encode node rows ``[N, in_features]`` along the edges of ``graph``."""
+        return self.finish(self.collect(x, x, graph, None), None)
+
+    def send(self, x: Tensor, scale: Tensor | None) -> Tensor:
+        """What nodes say: see :class:`Convolution`."""
+        return x
+
+    def collect(
+        self, start: Tensor, sent: Tensor, graph: GraphBatch, scale: Tensor | None
+    ) -> Tensor:
+        """Add up what nodes hear: see :class:`Convolution`."""
         attributes = attributes_of(graph, self.edges.in_features)
         source, target = graph.edge_index
         weight = graph.edge_weight
 
         def message(block: slice) -> Tensor:
-            rows = F.relu(x.index_select(0, source[block]) + self.edges(attributes[block]))
+            rows = F.relu(sent.index_select(0, source[block]) + self.edges(attributes[block]))
             return rows if weight is None else rows * weight[block].unsqueeze(-1)
 
-        h: Tensor = self.mlp(sum_messages(message, target, x))
+        return sum_messages(message, target, start)
+
+    def finish(self, total: Tensor, scale: Tensor | None) -> Tensor:
+        """The rows ``[N, out_features]``: see :class:`Convolution`."""
+        h: Tensor = self.mlp(total)
         return h
 
 
@@ -218,14 +278,33 @@ class WeightedGCNConv(nn.Module):
 
     def forward(self, x: Tensor, graph: GraphBatch) -> Tensor:
         """Encode node rows ``[N, in_features]`` along the edges of ``graph``."""
-        source, target = graph.edge_index
         w = graph.weights().to(x.dtype)
-        degree = 1 + segment_sum(w, target, x.size(0))
+        scale = self.scale_of(1 + segment_sum(w, graph.edge_index[1], x.size(0)))
+        h = self.send(x, scale)
+        return self.finish(self.collect(h, h, graph, scale), scale)  # h: the self-loop
+
+    @staticmethod
+    def scale_of(degree: Tensor) -> Tensor:
+        """What rows are scaled by, given the degrees with self-loops, ``[N]``."""
         # A degree of zero or less, from negative weights, scales to zero as in PyG.
         positive = degree > 0
-        scale = degree.where(positive, 1).rsqrt().where(positive, 0)  # [N]
+        return degree.where(positive, 1).rsqrt().where(positive, 0)
+
+    def send(self, x: Tensor, scale: Tensor | None) -> Tensor:
+        """What nodes say: see :class:`Convolution`."""
+        assert scale is not None
         h: Tensor = self.linear(x) * scale.unsqueeze(-1)  # narrow first: messages are h wide
-        total = h + aggregate(h, graph, w)  # h: the self-loop of weight one
+        return h
+
+    def collect(
+        self, start: Tensor, sent: Tensor, graph: GraphBatch, scale: Tensor | None
+    ) -> Tensor:
+        """Add up what nodes hear: see :class:`Convolution`."""
+        assert scale is not None
+        source, target = graph.edge_index
+        w = graph.weights().to(sent.dtype)
+        heard = aggregate(sent, graph, w)
+        total = start + (heard if start is sent else heard[: start.size(0)])
         if self.edges is not None:
             e = attributes_of(graph, self.edges.in_features)
             share = w * scale.index_select(0, source)
@@ -235,8 +314,13 @@ class WeightedGCNConv(nn.Module):
 
             # Summed before they are multiplied by W_e: messages are as narrow as the attributes.
             total = total + self.edges(
-                sum_messages(message, target, e.new_zeros(x.size(0), e.size(1)))
+                sum_messages(message, target, e.new_zeros(start.size(0), e.size(1)))
             )
+        return total
+
+    def finish(self, total: Tensor, scale: Tensor | None) -> Tensor:
+        """The rows ``[N, out_features]``: see :class:`Convolution`."""
+        assert scale is not None
         return total * scale.unsqueeze(-1) + self.bias
 
 
