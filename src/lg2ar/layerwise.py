@@ -61,15 +61,15 @@ def embed_in_chunks(
     work = _Layerwise(encoder, graph, scratch, budget)
     wanted = None if nodes is None else np.unique(nodes)
     layers = work.run(wanted)
-    kept = layers if encoder.network.side_by_side else layers[-1:]
     width = encoder.out_features if projected else encoder.network.out_features
 
     def make(some: np.ndarray) -> Tensor:
-        rows = torch.cat([layer.of(some) for layer in kept], dim=-1).to(work.device)
+        rows = torch.cat([layer.of(some) for layer in layers], dim=-1).to(work.device)
         made: Tensor = encoder.node_projection(rows) if projected else rows
         return made
 
-    rows = work.table(wanted, width, make, edges=False)
+    plain = len(layers) == 1 and not projected  # nothing is left to be done to them
+    rows = layers[0] if plain else work.table(wanted, width, make, edges=False)
     if nodes is not None:
         return rows.of(np.asarray(nodes, dtype=np.int64))
     return torch.from_numpy(rows.values)
@@ -109,6 +109,23 @@ class _Rows:
         return torch.from_numpy(self.values[place])
 
 
+@dataclass(frozen=True, eq=False)
+class _Features:
+    """The same before the first layer, made when somebody asks for them.
+
+    Attributes:
+        nodes: The nodes, ascending; None is all nodes.
+        make: Makes the rows of some nodes.
+    """
+
+    nodes: np.ndarray | None
+    make: Callable[[np.ndarray], Tensor]
+
+    def of(self, nodes: np.ndarray) -> Tensor:
+        """The rows of some of the nodes."""
+        return self.make(nodes)
+
+
 class _Layerwise:
     """The layers of an encoder on a graph.
 
@@ -132,14 +149,16 @@ class _Layerwise:
     def run(self, wanted: np.ndarray | None, calibrating: bool = False) -> list[_Rows]:
         """The rows of each layer, for the nodes that are needed of it."""
         levels = self._levels(wanted)
-        rows = self.table(levels[0], self._first_width(), self._begin, edges=False)
         scale = None
+        rows: _Rows | _Features = _Features(levels[0], self._begin)
         if isinstance(self.network.convs[0], WeightedGCNConv):
             scale = self.table(levels[0], 1, self._scale, edges=True)
-        outputs = []
+        else:  # they are looked at once by every neighbour, and by a GCN once in all
+            rows = self.table(levels[0], self._first_width(), self._begin, edges=False)
+        outputs: list[_Rows] = []
         for layer, needed in enumerate(levels[1:]):
             rows = self._layer(layer, rows, scale, needed, calibrating)
-            outputs.append(rows)
+            outputs = [*outputs, rows] if self.network.side_by_side else [rows]
         return outputs
 
     def _levels(self, wanted: np.ndarray | None) -> list[np.ndarray | None]:
@@ -183,14 +202,16 @@ class _Layerwise:
     def _layer(
         self,
         layer: int,
-        before: _Rows,
+        before: _Rows | _Features,
         scale: _Rows | None,
         needed: np.ndarray | None,
         calibrating: bool,
     ) -> _Rows:
         conv = self.network.convs[layer]
-        sent = before
-        if scale is not None:
+        if scale is None:
+            assert isinstance(before, _Rows)
+            sent = before
+        else:
 
             def send(nodes: np.ndarray) -> Tensor:
                 given: Tensor = conv.send(self._rows(before, nodes), self._column(scale, nodes))
@@ -263,7 +284,7 @@ class _Layerwise:
         )
         return added
 
-    def _rows(self, rows: _Rows, nodes: np.ndarray) -> Tensor:
+    def _rows(self, rows: _Rows | _Features, nodes: np.ndarray) -> Tensor:
         return rows.of(nodes).to(self.device)
 
     def _column(self, rows: _Rows | None, nodes: np.ndarray) -> Tensor | None:

@@ -41,6 +41,17 @@ def line(told: Record) -> str:
             f"{told['resting_difference']:.1e} with weights at rest, "
             f"{told['largest_difference']:.1e} in training"
         )
+    elif told["bench"] == "huge" and told["step_ms"] is None:
+        parts.append(
+            f"{told['seconds']:.1f} s, {told['cpu_seconds']:.1f} s of the processor; "
+            f"{told['resident_gb']:.2f} GB at most, {told['own_gb']:.2f} GB without mapped files"
+        )
+    elif told["bench"] == "huge":
+        parts.append(
+            f"{told['step_ms']:.1f} ms a step, {told['step_cpu_ms']:.1f} ms of the processor, "
+            f"{told['train_resident_gb']:.2f} GB at most, {told['train_own_gb']:.2f} GB without "
+            f"mapped files; {told['part']} nodes embedded in {told['part_seconds']:.1f} s"
+        )
     elif told["bench"] == "probe":
         accuracy = sum(told["accuracy"]) / len(told["accuracy"])
         gap = f", gap {told['gap']:.1e}" if "gap" in told else ""

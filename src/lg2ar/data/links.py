@@ -125,7 +125,7 @@ def search(values: Numbers, low: Tensor, high: Tensor, wanted: Tensor, *, after:
         after: Whether to go behind equal ones instead of before them.
     """
     while bool((open_ := low < high).any()):
-        middle = (low + high) // 2
+        middle = (low + high) >> 1
         held = take(values, middle.where(open_, 0))
         lower = ((held <= wanted) if after else (held < wanted)) & open_
         low, high = (middle + 1).where(lower, low), middle.where(open_ & ~lower, high)
