@@ -70,8 +70,7 @@ def make_huge(path: Path, num_nodes: int, links: int = LINKS, seed: int = 0) -> 
         seed: Fixes it.
     """
     rng = np.random.default_rng(seed)
-    with writing(path) as writer:
-        sorter = EdgeSorter(writer.folder, "edges", both_ways=True)
+    with writing(path) as writer, EdgeSorter(writer.folder, "edges", both_ways=True) as sorter:
         scatter = _coprime(num_nodes)
         left = round(num_nodes * links * AGAIN)
         while left:

@@ -245,7 +245,9 @@ def seeds(
 def huge(
     sizes: Annotated[
         list[int] | None,
-        typer.Option("--nodes", help="Nodes of a graph; may be repeated; default: 10^5, 10^6, 10^7."),
+        typer.Option(
+            "--nodes", help="Nodes of a graph; may be repeated; default: 10^5, 10^6, 10^7."
+        ),
     ] = None,
     folder: Annotated[
         Path | None,

@@ -218,8 +218,8 @@ class _Writer:
         """Write all graphs of a part behind those that are there."""
         if part.level != "graph":
             raise InputError(
-                f"{part.name}: is one large graph, which is learned from as a whole; on-disk data "
-                "sets are for many graphs."
+                f"{part.name}: is one large graph, and a file .sqlite is for many; call it "
+                "something.graph, which is written as a folder."
             )
         about = self._about
         about = self._begin(part) if about is None else self._go_on(about, part)

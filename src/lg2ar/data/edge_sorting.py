@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import TracebackType
 from typing import BinaryIO
 
 import numpy as np
@@ -64,7 +65,7 @@ class Part:
 
 
 class EdgeSorter:
-    """Takes in edges in any order and gives them back sorted.
+    """Takes in edges in any order and gives them back sorted; to be used in a ``with`` block.
 
     Args:
         folder: Where files are written; they are removed as soon as they were read.
@@ -128,6 +129,20 @@ class EdgeSorter:
             else:  # equal keys are equal edges, so any sort will do
                 key.sort()
             yield Part(range(low, high), key // num_nodes, key % num_nodes, held)
+
+    def __enter__(self) -> EdgeSorter:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Remove the files of edges that were never given back."""
+        for field, file in self._files.items():
+            file.close()
+            Path(f"{self._stem}-raw-{field}").unlink(missing_ok=True)
 
     def _bounds(self, num_nodes: int) -> list[int]:
         """Where ranges of nodes begin, and the end of the last."""

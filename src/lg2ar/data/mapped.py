@@ -161,9 +161,7 @@ class _MappedLists(Lists):
     def spans(self, nodes: Tensor) -> tuple[Tensor, Tensor]:
         first, count = super().spans(nodes)
         if count.numel() and int(count.min()) < 0:
-            raise damaged(
-                self._checked._folder.path, f"{self._checked._name}.npy is not ascending"
-            )
+            raise damaged(self._checked._folder.path, f"{self._checked._name}.npy is not ascending")
         return first, count
 
 
@@ -212,8 +210,7 @@ class MappedTexts(Sequence[str]):
         content = self._bytes[begin : begin + int(ends[-1])].tobytes()
         try:
             return [
-                content[a:b].decode()
-                for a, b in zip(starts.tolist(), ends.tolist(), strict=True)
+                content[a:b].decode() for a, b in zip(starts.tolist(), ends.tolist(), strict=True)
             ]
         except UnicodeDecodeError:
             raise damaged(self._folder.path, f"{self._name}.npy is not text") from None

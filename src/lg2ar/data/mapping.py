@@ -105,6 +105,11 @@ class FolderWriter:
             content.append(np.frombuffer(b"".join(encoded), dtype=np.uint8))
             ends.append(last + np.cumsum([len(text) for text in encoded]))
 
+    def flushed(self, *names: str) -> dict[str, ArrayFile]:
+        """Finish some arrays before the others, to be read again; what they are."""
+        self._done |= {name: self._open.pop(name).close() for name in names}
+        return {name: self._done[name] for name in names}
+
     def finish(self, *, fingerprint: str | None = None, **known: Any) -> Manifest:
         """Close all arrays and write the manifest.
 
@@ -352,9 +357,7 @@ def encode_columns(of: str, columns: Columns) -> tuple[list[Tally], dict[str, np
     encoded = [tally.encode(column) for tally, column in zip(tallies, columns, strict=True)]
     found = {}
     for owner, kind, name, numbers in RAW:
-        alike = [
-            part for tally, part in zip(tallies, encoded, strict=True) if tally.kind == kind
-        ]
+        alike = [part for tally, part in zip(tallies, encoded, strict=True) if tally.kind == kind]
         if owner == of and alike:
             found[name] = np.stack(alike, axis=1).astype(numbers)
     return tallies, found

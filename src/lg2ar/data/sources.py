@@ -182,6 +182,19 @@ def _reader_of_path(source: str | Path, smiles: str | None) -> _Reader:
     raise _unknown(name, path)
 
 
+def are_tables(source: str | Path, smiles: str | None = None) -> bool:
+    """Whether a source is a table of edges, or a folder of tables."""
+    from lg2ar.data.tables import has_tables, looks_like_molecules
+
+    name, path = str(source), Path(source)
+    if smiles or name in BUILT_IN or _is_benchmark(name) or is_mapped(path) or _is_tu_folder(path):
+        return False
+    if path.is_dir():
+        return has_tables(path)
+    plain = path.suffix.lower() in TABLES and not path.name.endswith("_A.txt")
+    return plain and not looks_like_molecules(path)
+
+
 def _folder(path: Path) -> _Reader:
     """A folder of tables, or else of files with a graph in each."""
     from lg2ar.data.interchange import graph_files, read_networkx_file
