@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from commands import Command
 from lg2ar.data import edge_sorting, edge_streams
 from lg2ar.data.edge_sorting import EdgeSorter
-from lg2ar.data.mapped import MappedFolder
+from lg2ar.data.mapped_folder import MappedFolder
 from lg2ar.data.mapped_tables import map_tables
 from lg2ar.data.mapping import write_mapped
 from lg2ar.data.reading import ReadOptions

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import platform
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -31,6 +30,7 @@ from lg2ar.methods import build
 from lg2ar.model import Method
 from lg2ar.records import EpochRecord, RunRecord, Score, versions
 from lg2ar.sampling import repeatable
+from lg2ar.selecting import checked_places
 from lg2ar.training import Batches, OnEpoch, Trainer
 
 # Numbers in one layer's rows of a batch, nodes and edges, below which one thread is as fast as two.
@@ -94,7 +94,7 @@ class Run:
                 "the nodes of one large graph; give it one."
             )
         graph = self.recipe.apply(dataset)
-        places = None if only is None else _checked_places(only, len(dataset), dataset)
+        places = None if only is None else checked_places(only, dataset)
         folder = None if scratch is None else Path(scratch)
         with sensible_threads(graph, self.config, next(self.model.parameters()).device):
             return _embed(self, graph, dataset.name, places, folder)
@@ -531,17 +531,6 @@ def _update(run: Run, trainer: Trainer, store: Store) -> None:
             calibrate(run.model.base_encoder, store)
 
 
-def _checked_places(only: Sequence[int] | np.ndarray, total: int, dataset: Dataset) -> np.ndarray:
-    places = np.asarray(only, dtype=np.int64).reshape(-1)
-    wrong = places[(places < 0) | (places >= total)]
-    if len(wrong):
-        raise InputError(
-            f"{dataset.name}: there is no {dataset.level} {int(wrong[0])}, as they are numbered "
-            f"from 0 to {total - 1}; ask for others."
-        )
-    return places
-
-
 def _embed(
     run: Run,
     graph: GraphBatch | Store,
@@ -554,8 +543,8 @@ def _embed(
         rows = embed(
             encoder, graph, run.config.level, projected=projected, only=only, scratch=scratch
         )
-    for first, some in zip(itertools.count(0, LOOKED_AT), rows.split(LOOKED_AT)):  # noqa: B905
-        broken = (~some.isfinite()).any(1).nonzero()
+    for first in range(0, len(rows), LOOKED_AT):
+        broken = (~rows[first : first + LOOKED_AT].isfinite()).any(1).nonzero()
         if broken.numel():
             place = first + int(broken[0])
             place = place if only is None else int(only[place])

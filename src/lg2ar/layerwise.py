@@ -14,6 +14,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import torch
@@ -24,7 +25,7 @@ from lg2ar.data.mapped import MappedGraph
 from lg2ar.encoders import Encoder
 from lg2ar.errors import InputError
 from lg2ar.graph import GraphBatch
-from lg2ar.layers import BatchNorm, WeightedGCNConv
+from lg2ar.layers import BatchNorm, Convolution, WeightedGCNConv
 from lg2ar.moments import Moments
 
 # Numbers in the rows that are in memory at a time: 256 MiB in float32.
@@ -186,6 +187,10 @@ class _Layerwise:
     def _first_width(self) -> int:
         return int(self._begin(np.zeros(1, dtype=np.int64)).size(1))
 
+    def _layer_width(self) -> int:
+        width: int = self.network.out_features
+        return width // len(self.network.convs) if self.network.side_by_side else width
+
     def _scale(self, nodes: np.ndarray) -> Tensor:
         """What a GCN scales the rows of nodes by: of all their edges, whoever else is needed."""
         index = torch.from_numpy(nodes)
@@ -207,29 +212,24 @@ class _Layerwise:
         needed: np.ndarray | None,
         calibrating: bool,
     ) -> _Rows:
-        conv = self.network.convs[layer]
+        conv = cast(Convolution, self.network.convs[layer])
         if scale is None:
             assert isinstance(before, _Rows)
             sent = before
         else:
 
             def send(nodes: np.ndarray) -> Tensor:
-                given: Tensor = conv.send(self._rows(before, nodes), self._column(scale, nodes))
-                return given
+                return conv.send(self._rows(before, nodes), self._column(scale, nodes))
 
-            width = conv.linear.out_features
-            sent = self.table(before.nodes, width, send, edges=False)
+            sent = self.table(before.nodes, self._layer_width(), send, edges=False)
 
         def hear(nodes: np.ndarray) -> Tensor:
             total = self._rows(sent, nodes)
             for owner, sources, slots in self._edges(nodes):
                 total = self._collect(conv, total, sent, scale, nodes, owner, sources, slots)
-            heard: Tensor = conv.finish(total, self._column(scale, nodes))
-            return heard
+            return conv.finish(total, self._column(scale, nodes))
 
-        width = self.network.out_features
-        if self.network.side_by_side:
-            width //= len(self.network.convs)
+        width = self._layer_width()
         if calibrating and isinstance(self.network.norms[layer], BatchNorm):
             return self._calibrated(layer, needed, width, hear)
         return self.table(
@@ -257,7 +257,7 @@ class _Layerwise:
 
     def _collect(
         self,
-        conv: torch.nn.Module,
+        conv: Convolution,
         total: Tensor,
         sent: _Rows,
         scale: _Rows | None,
@@ -279,10 +279,9 @@ class _Layerwise:
             edge_weight=self.links.weights(slots),
             edge_attr=self.links.attributes(slots),
         ).to(self.device)
-        added: Tensor = conv.collect(  # type: ignore[operator]
+        return conv.collect(
             total, self._rows(sent, all_nodes), graph, self._column(scale, all_nodes)
         )
-        return added
 
     def _rows(self, rows: _Rows | _Features, nodes: np.ndarray) -> Tensor:
         return rows.of(nodes).to(self.device)
@@ -353,7 +352,7 @@ class _Layerwise:
             # Written, not mapped for writing: a full disk is then an error and no signal.
             with tempfile.TemporaryFile(dir=self.scratch) as file:
                 for rows in parts:
-                    file.write(np.ascontiguousarray(rows, dtype=np.float32))
+                    file.write(np.ascontiguousarray(rows, dtype=np.float32).data)
                 file.flush()
                 mapped = np.memmap(file, np.float32, "r+", shape=(total, width))
         except OSError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -36,6 +37,23 @@ def read_places(text: str, dataset: Dataset) -> np.ndarray:
             "give a range within."
         )
     return np.arange(first, last)
+
+
+def checked_places(only: Sequence[int] | np.ndarray, dataset: Dataset) -> np.ndarray:
+    """Places of graphs (or nodes) as numbers, once it is clear that there are such.
+
+    Raises:
+        InputError: When one is not there.
+    """
+    total = len(dataset)
+    places = np.asarray(only, dtype=np.int64).reshape(-1)
+    wrong = places[(places < 0) | (places >= total)]
+    if len(wrong):
+        raise InputError(
+            f"{dataset.name}: there is no {dataset.level} {int(wrong[0])}, as they are numbered "
+            f"from 0 to {total - 1}; ask for others."
+        )
+    return places
 
 
 def _named(path: Path, dataset: Dataset) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""One very large graph that stays on its disk: steps, embeddings, memory, and the whole projected."""
+"""One very large graph that stays on its disk: time and memory of steps and of embeddings."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ def _measure(
     part: int,
     whole_up_to: int,
 ) -> Iterator[dict[str, Any]]:
-    limit = {"limit_gb": memory_limit()}
+    limit: dict[str, Any] = {"limit_gb": memory_limit()}
     if not path.exists():
         with _watched() as seen:
             make_huge(path, num_nodes)
@@ -224,7 +224,7 @@ class _Seen:
     resident: float = 0.0
     own: float = 0.0
 
-    def told(self) -> dict[str, float]:
+    def told(self) -> dict[str, Any]:
         """As a record has it."""
         names = {"seconds": self.seconds, "cpu_seconds": self.cpu}
         return names | {"resident_gb": self.resident, "own_gb": self.own}
@@ -232,7 +232,7 @@ class _Seen:
 
 @contextmanager
 def _watched() -> Iterator[_Seen]:
-    """Measure what is done meanwhile; of its own memory the system tells no peak, so it is polled."""
+    """Measure what is done meanwhile; its own memory is polled, as the system tells no peak."""
     seen, done, most = _Seen(), threading.Event(), 0
 
     def watch() -> None:

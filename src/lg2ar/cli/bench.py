@@ -264,7 +264,7 @@ def huge(
     as_json: JsonOption = False,
     out: OutOption = None,
 ) -> None:
-    """Train on one very large graph that stays on the disk: time and memory of steps, embeddings."""
+    """Time steps and embeddings of one very large graph that stays on its disk."""
     from lg2ar.bench.huge import SIZES, measure_huge
     from lg2ar.experiment import choose_device
 

@@ -189,10 +189,12 @@ class Tally:
         return encoded
 
     def settled(self) -> RawColumn:
+        """What is known of the column."""
         return RawColumn(self.name, self.kind, self.missing, tuple(self.codes), tuple(self.counts))
 
     @classmethod
     def taken_up(cls, raw: RawColumn) -> Tally:
+        """Go on counting a column."""
         codes = {value: code for code, value in enumerate(raw.values)}
         return cls(raw.name, raw.kind, raw.missing, codes, list(raw.counts))
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from types import TracebackType
-from typing import BinaryIO
+from typing import BinaryIO, Literal
 
 import numpy as np
 
@@ -93,8 +94,8 @@ class EdgeSorter:
     def _fields(self, node: str) -> dict[str, str]:
         return {"first": node, "second": node, **self._kinds}
 
-    def _open(self, what: str) -> BinaryIO:
-        return open(f"{self._stem}-{what}", "wb")
+    def _open(self, what: str, mode: Literal["rb", "wb"] = "wb") -> BinaryIO:
+        return open(f"{self._stem}-{what}", mode)
 
     def add(self, first: np.ndarray, second: np.ndarray, **values: np.ndarray) -> None:
         """Take in edges."""
@@ -104,7 +105,7 @@ class EdgeSorter:
             self._counts = counts
         given = {"first": first, "second": second, **values}
         for field, kind in self._fields("<i8").items():
-            self._files[field].write(np.ascontiguousarray(given[field], dtype=kind))
+            self._files[field].write(np.ascontiguousarray(given[field], dtype=kind).data)
 
     def parts(self, num_nodes: int) -> Iterator[Part]:
         """All edges, sorted by first and second node and then as they came, a range at a time.
@@ -115,7 +116,7 @@ class EdgeSorter:
         node = node_kind(num_nodes)
         bounds = self._bounds(num_nodes)
         self._distribute(bounds, node)
-        for place, (low, high) in enumerate(zip(bounds[:-1], bounds[1:], strict=True)):
+        for place, (low, high) in enumerate(pairwise(bounds)):
             held = {
                 field: self._read(f"{place}-{field}", kind)
                 for field, kind in self._fields(node).items()
@@ -157,7 +158,7 @@ class EdgeSorter:
         for file in self._files.values():
             file.close()
         raw = {field: np.dtype(kind) for field, kind in self._fields("<i8").items()}
-        sources = {field: open(f"{self._stem}-raw-{field}", "rb") for field in raw}
+        sources = {field: self._open(f"raw-{field}", "rb") for field in raw}
         files: dict[tuple[int, str], BinaryIO] = {}
         try:
             for place in range(len(bounds) - 1):
@@ -189,7 +190,7 @@ class EdgeSorter:
         for field, kind in self._fields(node).items():
             values = np.ascontiguousarray(some[field][order], dtype=kind)
             for bucket in range(len(bounds) - 1):
-                files[bucket, field].write(values[ends[bucket] : ends[bucket + 1]])
+                files[bucket, field].write(values[ends[bucket] : ends[bucket + 1]].data)
 
     def _read(self, what: str, kind: str) -> np.ndarray:
         path = Path(f"{self._stem}-{what}")

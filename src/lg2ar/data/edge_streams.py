@@ -155,7 +155,7 @@ class EdgeStream:
         if self.weight is None:
             return None
         held = table.column(self.weight).to_pandas()
-        values = pd.to_numeric(held, errors="coerce").to_numpy(dtype=np.float64)
+        values: np.ndarray = pd.to_numeric(held, errors="coerce").to_numpy(dtype=np.float64)
         wrong = np.flatnonzero(~((values >= 0) & (values < np.finfo(np.float32).max)))
         if len(wrong):
             raise InputError(

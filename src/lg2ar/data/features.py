@@ -113,9 +113,7 @@ class FeatureRecipe:
         dataset = _as_dataset(data, name)
         graph, name = dataset.graph, name or dataset.name
         if isinstance(graph, GraphsOnDisk | MappedGraph):
-            on_disk = isinstance(graph, GraphsOnDisk)
-            layout = graph.file.about.layout if on_disk else graph.folder.manifest.layout
-            for what, unseen in unseen_in(layout, name, self).items() if tell else ():
+            for what, unseen in unseen_in(graph.layout, name, self).items() if tell else ():
                 _tell(unseen, name, what)
             return graph.prepared(self)
         attributes = self.edge_rows(

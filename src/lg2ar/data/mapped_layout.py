@@ -13,7 +13,7 @@ file                   shape                   holds
 ``edge_weight``        ``[E]``                 weights of edges
 ``edge_attr``          ``[E, d_e]``            attributes of edges
 ``node_numbers`` ...   ``[N, k]``              raw columns (:data:`lg2ar.data.disk_layout.RAW`)
-``walk_start, _to``    ``[N + 1]``, ``[..]``   neighbours in either direction, where ``to`` has others
+``walk_start, _to``    ``[N + 1]``, ``[..]``   neighbours in either direction, where they differ
 ``in_start, _from``    ``[N + 1]``, ``[E]``    the same edges by target, where not all go both ways
 ``in_slot``            ``[E]``                 the place of each of those in ``to``
 ``y``                  ``[N]``                 labels
@@ -241,7 +241,7 @@ def check_sums(folder: Path, on_bytes: Callable[[int, int], None] | None = None)
         digest = hashlib.sha256()
         plain = array.reshape(-1).view(np.uint8)
         for first in range(0, len(plain), BLOCK):
-            digest.update(plain[first : first + BLOCK])
+            digest.update(plain[first : first + BLOCK].data)
             done += len(plain[first : first + BLOCK])
             if on_bytes is not None:
                 on_bytes(done, total)

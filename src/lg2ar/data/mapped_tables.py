@@ -93,7 +93,9 @@ def _read_nodes(nodes: str | Path, options: ReadOptions) -> Dataset:
     import pandas as pd
 
     names = column_names(Path(nodes))
-    roles = {role: c for role, c in options.columns.items() if role in ROLES_OF["nodes"]}
+    roles: dict[str, str] = {
+        role: c for role, c in options.columns.items() if role in ROLES_OF["nodes"]
+    }
     own = replace(
         options,
         nodes=nodes,
@@ -129,7 +131,7 @@ def _write(
                 "edges, or the nodes."
             )
         parts = _distinct(edges, sorter, n, options)
-        written = write_lists(writer, parts, n, kinds={key: "<f4" for key in kinds})
+        written = write_lists(writer, parts, n, kinds=dict.fromkeys(kinds, "<f4"))
     if directed or written.parallel:
         _write_turned(writer, n, written.entries, directed)
     dataset = _described(name, edges, known, places, options)

@@ -51,8 +51,8 @@ class ArrayWriter:
         if held.shape[1:] != (() if self._width is None else (self._width,)):
             raise ValueError(f"rows of another width: {held.shape}")
         plain = held.reshape(-1).view(np.uint8)
-        self._digest.update(plain)
-        self._file.write(plain)
+        self._digest.update(plain.data)
+        self._file.write(plain.data)
         self.rows += len(held)
 
     def close(self) -> ArrayFile:

@@ -300,6 +300,11 @@ class GraphsOnDisk(GraphBatch):
         return GraphsOnDisk(self.file, recipe)
 
     @property
+    def layout(self) -> Layout:
+        """Widths, and what is known of raw columns."""
+        return self.file.about.layout
+
+    @property
     def num_nodes(self) -> int:
         """Number of nodes of all graphs together, ``N``."""
         return int(self.file.num_nodes.sum())

@@ -196,6 +196,7 @@ def column_names(path: Path) -> list[str]:
 
 
 def parquet_file(path: Path) -> Any:
+    """Open a Parquet file, once it is clear that it can be read."""
     import pyarrow as pa
     from pyarrow import parquet
 

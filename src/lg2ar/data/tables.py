@@ -193,6 +193,7 @@ def _load(part: str, held: Any, options: ReadOptions) -> Ids:
 
 
 def plain_name(name: str) -> str:
+    """A name without regard to case and signs."""
     return "".join(letter for letter in name.lower() if letter.isalnum())
 
 

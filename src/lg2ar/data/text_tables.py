@@ -227,6 +227,7 @@ def _not_utf8(path: Path, content: bytes, place: int) -> InputError:
 
 
 def ragged(layout: Layout, width: int, reason: str) -> InputError:
+    """The sentence about a row with too many or too few cells, or else the reason."""
     what = "the line with the names" if layout.header else "the first line"
     with suppress(csv.Error):
         for line, cells in _after(layout):
