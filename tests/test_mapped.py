@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,16 +13,22 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from lg2ar import experiment, layerwise
+from commands import Command
+from lg2ar import embeddings, experiment, layerwise
+from lg2ar.bench.huge import WIDTH, make_huge
+from lg2ar.bench.tables import Bench
 from lg2ar.config import Config
 from lg2ar.data.columns import Column
 from lg2ar.data.dataset import Dataset
 from lg2ar.data.egonets import EgoNets
 from lg2ar.data.features import RECIPES, FeatureRecipe
-from lg2ar.data.mapped import MappedGraph
+from lg2ar.data.mapped import MappedGraph, read_mapped
+from lg2ar.data.mapped_layout import check_sums
 from lg2ar.data.mapping import write_mapped
 from lg2ar.data.sources import open_source
 from lg2ar.data.toy import toy_nodes
+from lg2ar.embeddings import read_embeddings, write_embeddings
+from lg2ar.errors import InputError
 from lg2ar.graph import GraphBatch
 from strategies import graph_batches
 
@@ -187,3 +195,117 @@ def test_embeddings_in_chunks_are_those_in_memory(
 
 def refuse(_: MappedGraph) -> GraphBatch:
     raise AssertionError("the whole graph was read")
+
+
+def test_what_would_not_fit_into_memory_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dataset = mapped(tmp_path, toy_nodes(40))
+    monkeypatch.setattr("lg2ar.data.mapped._free_memory", lambda: 100)
+    with pytest.raises(InputError, match="needs the whole graph in memory"):
+        _ = dataset.graph.x
+
+
+def test_a_step_reads_no_more_of_a_larger_graph(tmp_path: Path) -> None:
+    """Entries of the lists that are looked at, and rows of features, whatever the graph."""
+    seen = []
+    for num_nodes in (2_000, 20_000):
+        make_huge(tmp_path / f"{num_nodes}.graph", num_nodes)
+        graph = as_mapped(read_mapped(tmp_path / f"{num_nodes}.graph").graph)
+        counted = Counter(graph.folder.arrays)
+        graph.folder.arrays = counted
+        nets = EgoNets(graph, hops=2, fanout=4)
+        for seed in range(5):
+            nets.draw(8, seed)
+        seen.append(counted.read)
+    assert seen[1] < 1.5 * seen[0]
+    assert seen[1] < 5 * 8 * 21 * (WIDTH + 100)  # nodes of all sub-graphs, and some lists
+
+
+class Counter(dict[str, np.ndarray]):
+    """Arrays that count what is read of them."""
+
+    def __init__(self, arrays: dict[str, np.ndarray]) -> None:
+        super().__init__({name: self._counting(array) for name, array in arrays.items()})
+        self.read = 0
+
+    def _counting(self, array: np.ndarray) -> np.ndarray:
+        owner = self
+
+        class Counting(np.ndarray):
+            def __getitem__(self, index: Any) -> Any:
+                found = super().__getitem__(index)
+                owner.read += np.size(found)
+                return np.asarray(found)
+
+        return array.view(Counting)
+
+
+def test_batches_and_embeddings_on_each_device(tmp_path: Path, device: torch.device) -> None:
+    dataset = with_columns(toy_nodes(80).graph)
+    config = Config.make(level="node", hidden=8, epochs=3, batch_size=5, fanout=3)
+    there = mapped(tmp_path, dataset)
+    run = experiment.pretrain(there, config, device=device)
+    same = experiment.pretrain(dataset, config, device=device)
+    assert [r.loss for r in run.history] == [r.loss for r in same.history]
+    torch.testing.assert_close(run.embed(there), same.embed(dataset), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("ending", [".csv", ".parquet", ".npz"])
+@pytest.mark.parametrize("named", [False, True])
+def test_many_embeddings_are_written_in_parts(
+    tmp_path: Path, ending: str, named: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = torch.randn(50, 3)
+    y, classes = torch.arange(50) % 2, ("no", "yes")
+    ids = [f"n{k}" for k in range(50)] if named else None
+    one, other = tmp_path / f"one{ending}", tmp_path / f"other{ending}"
+    write_embeddings(one, rows, ids=ids, y=y, classes=classes)
+    monkeypatch.setattr(embeddings, "MANY", 10)
+    monkeypatch.setattr(embeddings, "STEP", 20)
+    write_embeddings(other, rows, ids=ids, y=y, classes=classes)
+    ours, theirs = read_embeddings(other), read_embeddings(one)
+    assert torch.equal(ours.rows, theirs.rows)
+    assert ours.ids.tolist() == theirs.ids.tolist()
+    assert ours.y is not None
+    assert theirs.y is not None
+    assert ours.y.tolist() == theirs.y.tolist()
+    assert sorted(file.name for file in tmp_path.iterdir()) == sorted([one.name, other.name])
+
+
+def test_the_bench_measures_steps_a_part_and_the_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lg2ar = Command(monkeypatch, capsys)
+    out = tmp_path / "huge.jsonl"
+    sizes = ("--nodes", "300", "--nodes", "900")
+    told = lg2ar.ok(
+        *("bench", "huge", *sizes, "--folder", tmp_path / "graphs", "--steps", "2"),
+        *("--part", "10", "--whole-up-to", "500", "--set", "hidden=8", "--out", out),
+        *("--device", "cpu"),
+    )
+    assert told.count("ms a step") == 2
+    records = [json.loads(line) for line in out.read_text().splitlines()]
+    assert [r["method"] for r in records] == ["made", "lg2ar", "all nodes", "made", "lg2ar"]
+    assert all(0 < r["num_edges"] < 2 * 12 * r["num_nodes"] for r in records)
+    assert not list((tmp_path / "graphs").iterdir())
+    tables = Bench(records)
+    assert "| 300 | " in tables.huge()
+    assert "not run yet" in tables.huge()  # the whole of the larger one
+    assert "| 900 | 57 | " in tables.huge_projection()
+    assert tables.huge_memory().count("(") >= 7
+    assert Bench([]).huge() == Bench([]).huge_memory() == "*not run yet*"
+
+
+def test_the_generated_graph_is_skewed_and_sound(tmp_path: Path) -> None:
+    make_huge(tmp_path / "g.graph", 3_000)
+    check_sums(tmp_path / "g.graph")
+    graph = read_mapped(tmp_path / "g.graph").graph
+    as_mapped(graph).whole.validate()
+    source, target = graph.edge_index
+    assert torch.equal(
+        (source * 3_000 + target).sort().values, (target * 3_000 + source).sort().values
+    )
+    assert not bool((source == target).any())
+    degree = torch.bincount(source)
+    assert int(degree.max()) > 20 * float(degree.float().median())

@@ -37,7 +37,7 @@ def embed(
 
     Memory is bounded: graphs are encoded a budget of nodes and edges at a time; a large graph is
     encoded layer by layer with its messages made in blocks. A graph that is mapped from a disk
-    stays there (:mod:`lg2ar.layerwise`).
+    stays there (``lg2ar.layerwise``).
 
     Args:
         encoder: The base encoder.

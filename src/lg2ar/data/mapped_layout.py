@@ -12,7 +12,7 @@ file                   shape                   holds
 ``x``                  ``[N, d_x]``            features, float32 or float16
 ``edge_weight``        ``[E]``                 weights of edges
 ``edge_attr``          ``[E, d_e]``            attributes of edges
-``node_numbers`` ...   ``[N, k]``              raw columns (:data:`lg2ar.data.disk_layout.RAW`)
+``node_numbers`` ...   ``[N, k]``              raw columns, as in ``disk_layout.RAW``
 ``walk_start, _to``    ``[N + 1]``, ``[..]``   neighbours in either direction, where they differ
 ``in_start, _from``    ``[N + 1]``, ``[E]``    the same edges by target, where not all go both ways
 ``in_slot``            ``[E]``                 the place of each of those in ``to``
