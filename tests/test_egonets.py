@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import torch
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import reference
+from lg2ar.data import egonets
 from lg2ar.data.egonets import EgoNets
 from lg2ar.graph import GraphBatch
 from strategies import graph_batches
@@ -106,10 +108,18 @@ def star(leaves: int, extra: int = 1) -> GraphBatch:
     return GraphBatch(torch.ones(leaves + 1, 1), edge_index, batch, 1)
 
 
+@pytest.mark.parametrize("long", [0, 1, egonets.LONG])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(several=graph_batches(), hops=st.integers(0, 3), fanout=st.integers(1, 4), data=st.data())
 def test_with_a_fanout_sub_graphs_are_induced_on_what_was_walked_to(
-    several: GraphBatch, hops: int, fanout: int, data: st.DataObject
+    monkeypatch: pytest.MonkeyPatch,
+    long: int,
+    several: GraphBatch,
+    hops: int,
+    fanout: int,
+    data: st.DataObject,
 ) -> None:
+    monkeypatch.setattr(egonets, "LONG", long)  # at 0 all lists are searched, none is read
     graph = several.replace(batch=torch.zeros_like(several.batch), num_graphs=1)
     centre = data.draw(st.integers(0, graph.num_nodes - 1))
     rng = np.random.default_rng(data.draw(st.integers(0, 9)))
@@ -119,8 +129,10 @@ def test_with_a_fanout_sub_graphs_are_induced_on_what_was_walked_to(
     assert centre in nodes
     assert set(nodes) <= set(reference.breadth_first(graph, centre, hops))
     assert len(nodes) <= sum(fanout**hop for hop in range(hops + 1))
-    found = sorted(map(tuple, batch.origin[batch.edge_index].T.tolist()))
-    wanted = sorted((u, v) for u, v in graph.edge_index.T.tolist() if u in nodes and v in nodes)
+    pairs = map(tuple, batch.origin[batch.edge_index].T.tolist())
+    found = sorted(zip(pairs, batch.weights().tolist(), strict=True))
+    listed = zip(map(tuple, graph.edge_index.T.tolist()), graph.weights().tolist(), strict=True)
+    wanted = sorted(((u, v), w) for (u, v), w in listed if u in nodes and v in nodes)
     assert found == wanted
     # Edges come in the same order, by source and then target, however they were found.
     keys = (batch.edge_index[0] * batch.num_nodes + batch.edge_index[1]).tolist()

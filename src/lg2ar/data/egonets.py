@@ -107,9 +107,11 @@ class EgoNets:
         n, out = self.links.num_nodes, self.links.out
         nodes, batch = members % n, members // n
         first, count = out.spans(nodes)
+        if not self.fanout:  # then a step may cost what all neighbours do
+            return _listed(out, first, count, members, n)
         sizes = torch.bincount(batch, minlength=num_graphs)
         long = count > LONG * sizes[batch]
-        if not self.fanout or not bool(long.any()):
+        if not bool(long.any()):
             return _listed(out, first, count, members, n)
         short = _listed(out, first, count.where(~long, 0), members, n)
         found = _looked_up(out, long.nonzero().squeeze(1), first, count, members, n, sizes)
