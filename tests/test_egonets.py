@@ -174,6 +174,10 @@ def test_a_hub_does_not_make_a_draw_expensive() -> None:
         nets = EgoNets(star(leaves, extra=50), hops=2, fanout=5)
         with LargestTensor(nets.graph.edge_index, nets.graph.x) as seen:
             batch = nets.around([1, 2, 3], np.random.default_rng(0))
-        assert batch.num_edges > 0
+        assert batch.origin is not None
+        keys = (batch.edge_index[0] * batch.num_nodes + batch.edge_index[1]).tolist()
+        assert keys == sorted(keys)  # what was read and what was looked up, in one order
+        assert any(origin == 0 for origin in batch.origin.tolist())
+        assert batch.num_edges >= 2 * 3 * 5
         largest.append(seen.numel)
     assert max(largest) < 2_000

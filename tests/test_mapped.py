@@ -118,6 +118,23 @@ def test_the_same_sub_graphs_are_drawn(
     ours.validate()
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_edges_between_the_same_nodes_are_one_way_to_walk(tmp_path: Path, seed: int) -> None:
+    graph = toy_nodes(40).graph
+    pairs = graph.edge_index
+    twice = graph.replace(
+        edge_index=torch.cat([pairs, pairs[:, ::3], pairs.flip(0)[:, ::3]], dim=1),
+        edge_weight=torch.cat(
+            [torch.ones(pairs.size(1)), torch.full((2 * len(pairs[0, ::3]),), 2.0)]
+        ),
+    )
+    there = mapped(tmp_path, Dataset("twice", "node", twice))
+    assert "walk_to" in as_mapped(there.graph).folder.arrays
+    assert "in_from" not in as_mapped(there.graph).folder.arrays
+    ours = EgoNets(there.graph, 2, fanout=2).draw(6, seed)
+    assert_same(ours, EgoNets(twice, 2, fanout=2).draw(6, seed))
+
+
 def test_what_is_known_besides_comes_back(tmp_path: Path) -> None:
     dataset = with_columns(toy_nodes(60).graph)
     back = mapped(tmp_path, dataset)
