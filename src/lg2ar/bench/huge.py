@@ -60,8 +60,8 @@ def make_huge(path: Path, num_nodes: int, links: int = LINKS, seed: int = 0) -> 
     """Write a graph with a skewed distribution of degrees; no more than a part is in memory.
 
     One end of an edge is any node, the other one is node ``u^3 N`` for a random ``u`` between 0
-    and 1, so that few nodes have very many edges: the first of ten million some 460,000. They are
-    scattered over all numbers. Features are random.
+    and 1, so that few nodes have very many edges. They are scattered over all numbers. Features are
+    random.
 
     Args:
         path: The folder, ``something.graph``.

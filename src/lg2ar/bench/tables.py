@@ -316,15 +316,16 @@ class Bench:
                     f"{steps:,}",
                     _number(steps * r["step_ms"] / 3.6e6),
                     _number(steps * r["step_cpu_ms"] / 3.6e6),
-                    NONE if projected is None else _number(projected / 3600),
-                    NOT_RUN if whole is None else _number(whole["seconds"] / 3600),
+                    NONE if projected is None else _number(projected),
+                    _of(whole, "cpu_seconds"),
+                    _of(whole, "seconds"),
                 ]
             )
             if whole is not None:
-                before = (r["num_nodes"] + r["num_edges"], whole["seconds"])
+                before = (r["num_nodes"] + r["num_edges"], whole["cpu_seconds"])
         head = (
             "nodes | steps for as many draws | hours for them | of the processor, hours | all "
-            "embedded, hours projected | measured"
+            "embedded, of the processor, s, projected | measured | by the clock, s"
         )
         return _table(head, rows, found.values())
 
