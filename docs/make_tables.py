@@ -117,6 +117,9 @@ TABLES: dict[str, Callable[[], str]] = {
     "bench, projection": lambda: bench().projection(read_records(ROOT / "results/probes.jsonl")),
     "bench, cpu steps": lambda: bench().cpu_steps(),
     "bench, cpu runs": lambda: bench().cpu_runs(),
+    "bench, huge": lambda: bench().huge(),
+    "bench, huge memory": lambda: bench().huge_memory(),
+    "bench, huge projection": lambda: bench().huge_projection(),
     **{
         f"bench, {name} {what}": lambda make=make, device=device: make(bench(), device)  # type: ignore[misc]
         for name, device in (("gpu", "cuda"), ("cpu", "cpu"))

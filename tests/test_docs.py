@@ -77,7 +77,7 @@ def read_page(path: Path) -> Page:
         if found := re.fullmatch(r"<!-- (.+) -->", line.strip()):
             mark = found[1]
             continue
-        if found := re.fullmatch(r"```(\w*)", line):
+        if found := re.fullmatch(r"```(\w*|\{[\w-]+\})", line):
             body = []
             for _, inner in lines:
                 if inner == "```":

@@ -322,7 +322,7 @@ def halves(dataset: Dataset, at: int) -> Iterator[Dataset]:
             dataset,
             graph=store.select(places).replace(origin=None),
             y=None if dataset.y is None else dataset.y[places],
-            ids=None if dataset.ids is None else tuple(dataset.ids[k] for k in places),
+            ids=None if dataset.ids is None else tuple(dataset.ids[int(k)] for k in places),
             node_columns=tuple(c.take(own) for c in dataset.node_columns),
             edge_columns=tuple(c.take(order[np.isin(edges, places)]) for c in dataset.edge_columns),
             targets={name: values[places] for name, values in dataset.targets.items()},

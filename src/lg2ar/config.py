@@ -79,6 +79,8 @@ class Config:
         clip: Largest norm of the gradient; 0 leaves it alone.
         temperature: Of the policy and of the heads' relaxed draws.
         hops: Radius of the sub-graph head, and of the sub-graphs drawn at node level (D14).
+        fanout: Most neighbours that are walked to from a node at each hop where sub-graphs are
+            drawn at node level, drawn anew each step; 0 walks to all (D14).
         ratio: Share of nodes that node dropping keeps (D4).
         dropout: Of the encoders' layers.
         patience: Epochs (node level: steps) without a lower loss before stopping; 0 never stops.
@@ -127,6 +129,7 @@ class Config:
     clip: float = _within(0.0, 0, 1e6)
     temperature: float = _within(1.0, 0, 100, open_low=True)
     hops: int = _within(3, 0, 64)
+    fanout: int = _within(0, 0, 1_000_000)
     ratio: float = _within(0.8, 0, 1, open_low=True)
     dropout: float = _within(0.0, 0, 0.99)
     patience: int = _within(0, 0, 10_000_000)

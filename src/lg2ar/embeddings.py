@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 import pandas as pd
@@ -15,6 +17,10 @@ from lg2ar.errors import InputError
 from lg2ar.frames import write_arrays, write_frame
 
 FORMATS = (".parquet", ".csv", ".npz")
+
+# More numbers than this are written some rows at a time; they may be mapped from a disk.
+MANY = 1 << 26
+STEP = 1 << 22
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,6 +63,9 @@ def write_embeddings(
     """
     check_format(path)
     values = rows.numpy()
+    if rows.numel() > MANY:
+        _write_many(path, values, ids, y, classes)
+        return
     names = np.arange(len(values)) if ids is None else np.array(ids, dtype=str)
     labels = None if y is None else y.numpy()
     if labels is not None and classes is not None:
@@ -72,6 +81,85 @@ def write_embeddings(
         table.insert(0, "y", labels)
     table.insert(0, "id", names)
     write_frame(path, table)
+
+
+def _write_many(
+    path: Path,
+    values: np.ndarray,
+    ids: Sequence[str] | None,
+    y: Tensor | None,
+    classes: Sequence[str] | None,
+) -> None:
+    """The same, some rows at a time: beside the file's place, and moved there when it is whole."""
+    labels = None if y is None or len(y) != len(values) else y.numpy()
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with open(part, "wb") as file:
+            if path.suffix == ".npz":
+                _write_npz(file, values, ids, labels, classes)
+            else:
+                _write_rows(file, path.suffix, _tables(values, ids, labels, classes))
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(part, path)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written ({error}).") from None
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _tables(
+    values: np.ndarray,
+    ids: Sequence[str] | None,
+    labels: np.ndarray | None,
+    classes: Sequence[str] | None,
+) -> Iterator[pd.DataFrame]:
+    """The table in parts."""
+    step = max(1, STEP // values.shape[1])
+    for first in range(0, len(values), step):
+        last = min(first + step, len(values))
+        rows = np.array(values[first:last])
+        table = pd.DataFrame(rows, columns=[f"e{place}" for place in range(rows.shape[1])])
+        if labels is not None:
+            some = labels[first:last]
+            table.insert(0, "y", some if classes is None else np.array(classes, dtype=str)[some])
+        names = np.arange(first, last) if ids is None else np.array(ids[first:last], dtype=str)
+        table.insert(0, "id", names)
+        yield table
+
+
+def _write_rows(file: BinaryIO, ending: str, tables: Iterator[pd.DataFrame]) -> None:
+    if ending == ".csv":
+        for place, table in enumerate(tables):
+            table.to_csv(file, index=False, header=place == 0)
+        return
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    writer = None
+    for table in tables:
+        held = pa.Table.from_pandas(table, preserve_index=False)
+        if writer is None:
+            writer = parquet.ParquetWriter(file, held.schema)
+        writer.write_table(held)
+    if writer is not None:
+        writer.close()
+
+
+def _write_npz(
+    file: BinaryIO,
+    values: np.ndarray,
+    ids: Sequence[str] | None,
+    labels: np.ndarray | None,
+    classes: Sequence[str] | None,
+) -> None:
+    """NumPy writes an array some numbers at a time by itself; names are in memory here."""
+    names = np.arange(len(values)) if ids is None else np.array(list(ids), dtype=str)
+    arrays = {"id": names, "embedding": values}
+    if labels is not None:
+        arrays["y"] = labels if classes is None else np.array(classes, dtype=str)[labels]
+    np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
 
 
 def read_embeddings(path: Path) -> Embeddings:

@@ -72,17 +72,27 @@ class GIN(nn.Module):
         )
         self.dropout = dropout
         self.norm_first = norm_first
+        self.side_by_side = True  # the encodings of all layers, not of the last alone
         self.out_features = hidden * layers
 
     def forward(self, graph: GraphBatch) -> Tensor:
         """Encode the nodes, shape ``[N, layers * hidden]``."""
-        h, outputs = self.embedding(graph.x), []
-        for conv, norm in zip(self.convs, self.norms, strict=True):
-            h = conv(h, graph)
-            h = F.relu(norm(h)) if self.norm_first else norm(F.relu(h))
-            h = dropout(h, self.dropout, self.training)
+        h, outputs = self.begin(graph.x), []
+        for layer, conv in enumerate(self.convs):
+            h = dropout(self.after(layer, conv(h, graph)), self.dropout, self.training)
             outputs.append(h)
         return torch.cat(outputs, dim=-1)
+
+    def begin(self, x: Tensor) -> Tensor:
+        """What the first convolution is given, of node features."""
+        h: Tensor = self.embedding(x)
+        return h
+
+    def after(self, layer: int, h: Tensor) -> Tensor:
+        """What a layer makes of its convolution's rows."""
+        norm = self.norms[layer]
+        normed: Tensor = F.relu(norm(h)) if self.norm_first else norm(F.relu(h))
+        return normed
 
 
 class GCN(nn.Module):
@@ -117,14 +127,24 @@ class GCN(nn.Module):
         )
         self.activations = nn.ModuleList(nn.PReLU() for _ in range(layers))
         self.dropout = dropout
+        self.side_by_side = False
         self.out_features = hidden
 
     def forward(self, graph: GraphBatch) -> Tensor:
         """Encode the nodes, shape ``[N, hidden]``."""
-        h = graph.x
-        for conv, norm, activation in zip(self.convs, self.norms, self.activations, strict=True):
-            h = dropout(activation(norm(conv(h, graph))), self.dropout, self.training)
+        h = self.begin(graph.x)
+        for layer, conv in enumerate(self.convs):
+            h = dropout(self.after(layer, conv(h, graph)), self.dropout, self.training)
         return h
+
+    def begin(self, x: Tensor) -> Tensor:
+        """What the first convolution is given, of node features."""
+        return x
+
+    def after(self, layer: int, h: Tensor) -> Tensor:
+        """What a layer makes of its convolution's rows."""
+        activated: Tensor = self.activations[layer](self.norms[layer](h))
+        return activated
 
 
 class Encoder(nn.Module):

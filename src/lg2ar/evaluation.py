@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from lg2ar.config import Level
 from lg2ar.data.batches import Store, as_store
+from lg2ar.data.mapped import MappedGraph, MappedStore
 from lg2ar.encoders import Encoder
 from lg2ar.graph import GraphBatch
 from lg2ar.layers import BatchNorm
+from lg2ar.layerwise import calibrate_in_chunks, embed_in_chunks
+from lg2ar.moments import Moments
 
 # Nodes and edges that are embedded at a time at graph level: what fits a processor's caches, and
 # what keeps a GPU busy.
@@ -24,11 +30,14 @@ def embed(
     *,
     projected: bool = False,
     budget: int | None = None,
+    only: np.ndarray | None = None,
+    scratch: Path | None = None,
 ) -> Tensor:
-    """Embed every graph, or every node of one large graph.
+    """Embed every graph, or every node of one large graph, or some of them.
 
     Memory is bounded: graphs are encoded a budget of nodes and edges at a time; a large graph is
-    encoded layer by layer with its messages made in blocks.
+    encoded layer by layer with its messages made in blocks. A graph that is mapped from a disk
+    stays there (``lg2ar.layerwise``).
 
     Args:
         encoder: The base encoder.
@@ -36,6 +45,8 @@ def embed(
         level: Whether graphs or nodes are wanted.
         projected: Whether to read after the projection heads.
         budget: Nodes and edges encoded at a time at graph level.
+        only: Places of the graphs (or nodes) that are wanted; None wants all.
+        scratch: Folder for what does not fit into memory, of a mapped graph.
 
     Returns:
         Embeddings on the CPU, a row per graph (or node).
@@ -46,8 +57,13 @@ def embed(
     try:
         if level == "node":
             whole = graph.graph if isinstance(graph, Store) else graph
-            return encoder.embed(whole.to(device), projected).nodes.cpu()
+            if isinstance(whole, MappedGraph):
+                return embed_in_chunks(encoder, whole, only, projected=projected, scratch=scratch)
+            nodes = encoder.embed(whole.to(device), projected).nodes.cpu()
+            return nodes if only is None else nodes[torch.from_numpy(only)]
         store = as_store(graph)
+        if only is not None:
+            store = as_store(store.select(only).replace(origin=None))
         rows = [
             encoder.embed(chunk.to(device), projected).graphs
             for chunk in store.chunks(budget or BUDGET[device.type])
@@ -72,11 +88,15 @@ def calibrate(encoder: Encoder, graph: GraphBatch | Store, *, budget: int | None
     """
     norms = [part for part in encoder.modules() if isinstance(part, BatchNorm)]
     device, training = next(encoder.parameters()).device, encoder.training
+    whole = graph.graph if isinstance(graph, MappedStore) else graph
+    if norms and isinstance(whole, MappedGraph):
+        calibrate_in_chunks(encoder, whole)
+        return
     store = as_store(graph)
     encoder.eval()
     try:
         for norm in norms:
-            moments = _Moments()
+            moments = Moments()
             hook = norm.register_forward_pre_hook(moments)
             for chunk in store.chunks(budget or BUDGET[device.type]):
                 encoder.embed(chunk.to(device))
@@ -84,27 +104,3 @@ def calibrate(encoder: Encoder, graph: GraphBatch | Store, *, budget: int | None
             moments.give_to(norm)
     finally:
         encoder.train(training)
-
-
-class _Moments:
-    """Mean and variance of the columns of all rows that pass, in double precision."""
-
-    def __init__(self) -> None:
-        self._count, self._mean, self._spread = 0, torch.zeros(()), torch.zeros(())
-
-    def __call__(self, _: nn.Module, inputs: tuple[Tensor, ...]) -> None:
-        rows = inputs[0].double()
-        mean = rows.mean(0)
-        spread = (rows - mean).square().sum(0)
-        before, here = self._count, rows.size(0)
-        shift = mean - self._mean.to(mean)
-        self._count = before + here
-        self._spread = self._spread.to(mean) + spread + shift**2 * (before * here / self._count)
-        self._mean = self._mean.to(mean) + shift * (here / self._count)
-
-    def give_to(self, norm: BatchNorm) -> None:
-        assert norm.running_mean is not None
-        assert norm.running_var is not None
-        if self._count > 1:  # one node has no variance
-            norm.running_mean.copy_(self._mean)
-            norm.running_var.copy_(self._spread / (self._count - 1))

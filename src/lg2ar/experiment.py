@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -29,10 +30,14 @@ from lg2ar.methods import build
 from lg2ar.model import Method
 from lg2ar.records import EpochRecord, RunRecord, Score, versions
 from lg2ar.sampling import repeatable
+from lg2ar.selecting import checked_places
 from lg2ar.training import Batches, OnEpoch, Trainer
 
 # Numbers in one layer's rows of a batch, nodes and edges, below which one thread is as fast as two.
 SMALL_BATCH = 1 << 20
+
+# Rows that are looked at at a time for what is not finite.
+LOOKED_AT = 1 << 16
 
 # Settings that may differ when a run is taken up again: they say how long, not what.
 RESUMABLE = ("epochs", "patience", "checkpoint_every")
@@ -63,8 +68,21 @@ class Run:
     data: dict[str, Any] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
 
-    def embed(self, source: Source) -> Tensor:
+    def embed(
+        self,
+        source: Source,
+        *,
+        only: Sequence[int] | np.ndarray | None = None,
+        scratch: str | Path | None = None,
+    ) -> Tensor:
         """Embed graphs (or the nodes of one large graph), seen in training or not.
+
+        Args:
+            source: See :func:`~lg2ar.data.sources.open_source`.
+            only: Places of those that are wanted, from 0; None wants all. Of a graph that is
+                mapped from a disk only what these nodes hear of is then read.
+            scratch: Folder for what does not fit into memory, of such a graph; None is the
+                system's for temporary files.
 
         Returns:
             A row per graph (or node), on the CPU.
@@ -76,8 +94,10 @@ class Run:
                 "the nodes of one large graph; give it one."
             )
         graph = self.recipe.apply(dataset)
+        places = None if only is None else checked_places(only, dataset)
+        folder = None if scratch is None else Path(scratch)
         with sensible_threads(graph, self.config, next(self.model.parameters()).device):
-            return _embed(self, graph, dataset.name)
+            return _embed(self, graph, dataset.name, places, folder)
 
     @property
     def reading(self) -> dict[str, Any]:
@@ -371,7 +391,7 @@ def _make_trainers(
 def make_batches(store: Store, config: Config) -> Batches:
     """What an epoch consists of: all graphs in batches, or one batch of sub-graphs (A.2)."""
     if config.level == "node":
-        nets = EgoNets(store.graph, config.hops, store.graph.device)
+        nets = EgoNets(store.graph, config.hops, store.graph.device, config.fanout)
         return lambda seed: [nets.draw(config.batch_size, seed)]
     return lambda seed: store.epoch(config.batch_size, seed)
 
@@ -511,16 +531,27 @@ def _update(run: Run, trainer: Trainer, store: Store) -> None:
             calibrate(run.model.base_encoder, store)
 
 
-def _embed(run: Run, graph: GraphBatch | Store, name: str) -> Tensor:
+def _embed(
+    run: Run,
+    graph: GraphBatch | Store,
+    name: str,
+    only: np.ndarray | None = None,
+    scratch: Path | None = None,
+) -> Tensor:
     encoder, projected = run.model.base_encoder, run.config.embedding == "after"
     with repeatable(next(encoder.parameters()).device, run.config.deterministic):
-        rows = embed(encoder, graph, run.config.level, projected=projected)
-    broken = (~rows.isfinite()).any(1).nonzero()
-    if broken.numel():
-        raise InputError(
-            f"{name}: the embedding of {run.config.level} {int(broken[0])} is not finite; its "
-            "features or edge weights are far outside what was trained on."
+        rows = embed(
+            encoder, graph, run.config.level, projected=projected, only=only, scratch=scratch
         )
+    for first in range(0, len(rows), LOOKED_AT):
+        broken = (~rows[first : first + LOOKED_AT].isfinite()).any(1).nonzero()
+        if broken.numel():
+            place = first + int(broken[0])
+            place = place if only is None else int(only[place])
+            raise InputError(
+                f"{name}: the embedding of {run.config.level} {place} is not finite; its features "
+                "or edge weights are far outside what was trained on."
+            )
     return rows
 
 

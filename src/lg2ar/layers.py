@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from typing import cast
+from typing import Protocol, cast
 
 import torch
 import torch.nn.functional as F
@@ -135,6 +135,41 @@ class BatchNorm(nn.BatchNorm1d):
         return super().forward(input)
 
 
+class Convolution(Protocol):
+    """A layer in the parts that it is done in where a graph is too large to be done at once.
+
+    ``finish(collect(h, h, graph, scale), scale)`` with ``h = send(x, scale)`` is the layer.
+    ``scale`` is what a GCN takes from the degrees; other layers do not look at it.
+    """
+
+    @property
+    def sends_rows(self) -> bool:
+        """Whether :meth:`send` gives rows as they are."""
+        ...
+
+    def send(self, x: Tensor, scale: Tensor | None) -> Tensor:
+        """What nodes say, of their rows."""
+        ...
+
+    def collect(
+        self, start: Tensor, sent: Tensor, graph: GraphBatch, scale: Tensor | None
+    ) -> Tensor:
+        """Add what nodes hear to ``start``; edges may come in several goes.
+
+        Args:
+            start: What has been heard so far, at first what the node itself says; nodes that hear
+                nothing and come behind all others may be left out of it.
+            sent: What all nodes of the graph say.
+            graph: Whose edges to follow.
+            scale: Of all nodes of the graph.
+        """
+        ...
+
+    def finish(self, total: Tensor, scale: Tensor | None) -> Tensor:
+        """The layer's rows, of all that was heard."""
+        ...
+
+
 class WeightedGINConv(nn.Module):
     r"""Graph isomorphism layer with edge weights.
 
@@ -154,13 +189,30 @@ class WeightedGINConv(nn.Module):
 
     def forward(self, x: Tensor, graph: GraphBatch) -> Tensor:
         """Encode node rows ``[N, in_features]`` along the edges of ``graph``."""
-        first = self.mlp.first
-        if first.in_features <= first.out_features:
-            h = first(x + aggregate(x, graph, graph.edge_weight))
-        else:  # the same sum, multiplied before it is taken: rows are narrower then
-            h = F.linear(x, first.weight)
-            h = h + aggregate(h, graph, graph.edge_weight) + first.bias
-        return cast(Tensor, self.mlp.rest(h))
+        h = self.send(x, None)
+        return self.finish(self.collect(h, h, graph, None), None)
+
+    @property
+    def sends_rows(self) -> bool:
+        """Whether nodes say their rows as they are: see :class:`Convolution`."""
+        return self.mlp.first.in_features <= self.mlp.first.out_features
+
+    def send(self, x: Tensor, scale: Tensor | None) -> Tensor:
+        """What nodes say: see :class:`Convolution`."""
+        # A sum is multiplied before it is taken where that makes rows narrower.
+        return x if self.sends_rows else F.linear(x, self.mlp.first.weight)
+
+    def collect(
+        self, start: Tensor, sent: Tensor, graph: GraphBatch, scale: Tensor | None
+    ) -> Tensor:
+        """Add up what nodes hear: see :class:`Convolution`."""
+        heard = aggregate(sent, graph, graph.edge_weight)
+        return start + (heard if start is sent else heard[: start.size(0)])
+
+    def finish(self, total: Tensor, scale: Tensor | None) -> Tensor:
+        """The rows ``[N, out_features]``: see :class:`Convolution`."""
+        first = self.mlp.first(total) if self.sends_rows else total + self.mlp.first.bias
+        return cast(Tensor, self.mlp.rest(first))
 
 
 class WeightedGINEConv(nn.Module):
@@ -186,15 +238,31 @@ class WeightedGINEConv(nn.Module):
 
     def forward(self, x: Tensor, graph: GraphBatch) -> Tensor:
         """Encode node rows ``[N, in_features]`` along the edges of ``graph``."""
+        return self.finish(self.collect(x, x, graph, None), None)
+
+    sends_rows = True
+
+    def send(self, x: Tensor, scale: Tensor | None) -> Tensor:
+        """What nodes say: see :class:`Convolution`."""
+        return x
+
+    def collect(
+        self, start: Tensor, sent: Tensor, graph: GraphBatch, scale: Tensor | None
+    ) -> Tensor:
+        """Add up what nodes hear: see :class:`Convolution`."""
         attributes = attributes_of(graph, self.edges.in_features)
         source, target = graph.edge_index
         weight = graph.edge_weight
 
         def message(block: slice) -> Tensor:
-            rows = F.relu(x.index_select(0, source[block]) + self.edges(attributes[block]))
+            rows = F.relu(sent.index_select(0, source[block]) + self.edges(attributes[block]))
             return rows if weight is None else rows * weight[block].unsqueeze(-1)
 
-        h: Tensor = self.mlp(sum_messages(message, target, x))
+        return sum_messages(message, target, start)
+
+    def finish(self, total: Tensor, scale: Tensor | None) -> Tensor:
+        """The rows ``[N, out_features]``: see :class:`Convolution`."""
+        h: Tensor = self.mlp(total)
         return h
 
 
@@ -225,14 +293,35 @@ class WeightedGCNConv(nn.Module):
 
     def forward(self, x: Tensor, graph: GraphBatch) -> Tensor:
         """Encode node rows ``[N, in_features]`` along the edges of ``graph``."""
-        source, target = graph.edge_index
         w = graph.weights().to(x.dtype)
-        degree = 1 + segment_sum(w, target, x.size(0))
+        scale = self.scale_of(1 + segment_sum(w, graph.edge_index[1], x.size(0)))
+        h = self.send(x, scale)
+        return self.finish(self.collect(h, h, graph, scale), scale)  # h: the self-loop
+
+    @staticmethod
+    def scale_of(degree: Tensor) -> Tensor:
+        """What rows are scaled by, given the degrees with self-loops, ``[N]``."""
         # A degree of zero or less, from negative weights, scales to zero as in PyG.
         positive = degree > 0
-        scale = degree.where(positive, 1).rsqrt().where(positive, 0)  # [N]
+        return degree.where(positive, 1).rsqrt().where(positive, 0)
+
+    sends_rows = False
+
+    def send(self, x: Tensor, scale: Tensor | None) -> Tensor:
+        """What nodes say: see :class:`Convolution`."""
+        assert scale is not None
         h: Tensor = self.linear(x) * scale.unsqueeze(-1)  # narrow first: messages are h wide
-        total = h + aggregate(h, graph, w)  # h: the self-loop of weight one
+        return h
+
+    def collect(
+        self, start: Tensor, sent: Tensor, graph: GraphBatch, scale: Tensor | None
+    ) -> Tensor:
+        """Add up what nodes hear: see :class:`Convolution`."""
+        assert scale is not None
+        source, target = graph.edge_index
+        w = graph.weights().to(sent.dtype)
+        heard = aggregate(sent, graph, w)
+        total = start + (heard if start is sent else heard[: start.size(0)])
         if self.edges is not None:
             e = attributes_of(graph, self.edges.in_features)
             share = w * scale.index_select(0, source)
@@ -242,8 +331,13 @@ class WeightedGCNConv(nn.Module):
 
             # Summed before they are multiplied by W_e: messages are as narrow as the attributes.
             total = total + self.edges(
-                sum_messages(message, target, e.new_zeros(x.size(0), e.size(1)))
+                sum_messages(message, target, e.new_zeros(start.size(0), e.size(1)))
             )
+        return total
+
+    def finish(self, total: Tensor, scale: Tensor | None) -> Tensor:
+        """The rows ``[N, out_features]``: see :class:`Convolution`."""
+        assert scale is not None
         return total * scale.unsqueeze(-1) + self.bias
 
 

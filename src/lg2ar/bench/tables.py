@@ -41,6 +41,17 @@ def line(told: Record) -> str:
             f"{told['resting_difference']:.1e} with weights at rest, "
             f"{told['largest_difference']:.1e} in training"
         )
+    elif told["bench"] == "huge" and told["step_ms"] is None:
+        parts.append(
+            f"{told['seconds']:.1f} s, {told['cpu_seconds']:.1f} s of the processor; "
+            f"{told['resident_gb']:.2f} GB at most, {told['own_gb']:.2f} GB without mapped files"
+        )
+    elif told["bench"] == "huge":
+        parts.append(
+            f"{told['step_ms']:.1f} ms a step, {told['step_cpu_ms']:.1f} ms of the processor, "
+            f"{told['train_resident_gb']:.2f} GB at most, {told['train_own_gb']:.2f} GB without "
+            f"mapped files; {told['part']} nodes embedded in {told['part_seconds']:.1f} s"
+        )
     elif told["bench"] == "probe":
         accuracy = sum(told["accuracy"]) / len(told["accuracy"])
         gap = f", gap {told['gap']:.1e}" if "gap" in told else ""
@@ -236,6 +247,88 @@ class Bench:
         head = "nodes | edges | step, ms | GB of a step | all embedded, s | GB of that"
         return _table(head, rows, points)
 
+    def huge(self) -> str:
+        """Steps on graphs that stay on a disk, and embeddings of a part and of the whole."""
+        found = self.last("cpu", ["huge"])
+        rows = []
+        for r, made, whole in _by_size(found):
+            steps = r["spread"]["seconds_per_epoch"]
+            rows.append(
+                [
+                    f"{r['num_nodes']:,}",
+                    f"{r['num_edges'] // 2:,}",
+                    _of(made, "disk_gb"),
+                    _of(made, "seconds"),
+                    f"{_number(r['step_ms'])} ({_number(1e3 * steps['min'])} to "
+                    f"{_number(1e3 * steps['max'])})",
+                    _number(r["step_cpu_ms"]),
+                    _number(r["part_seconds"]),
+                    _of(whole, "seconds"),
+                ]
+            )
+        parts = sorted({r["part"] for r, _, _ in _by_size(found)})
+        head = (
+            "nodes | edges | GB on disk | made, s | step, ms | of the processor, ms | "
+            f"{' or '.join(map(str, parts))} nodes embedded, s | all nodes, s"
+        )
+        return _table(head, rows, found.values())
+
+    def huge_memory(self) -> str:
+        """Memory of the same, with the pages that are mapped from files and without."""
+        found = self.last("cpu", ["huge"])
+        rows = [
+            [
+                f"{r['num_nodes']:,}",
+                _both(made, ""),
+                _both(r, "train_"),
+                _both(r, "part_"),
+                _both(whole, ""),
+            ]
+            for r, made, whole in _by_size(found)
+        ]
+        text = _table(
+            "nodes | making it | steps | a part embedded | all nodes", rows, found.values()
+        )
+        if not rows:
+            return text
+        text += "\n\nGigabytes at most, and in brackets without pages of mapped files."
+        limits = [r["limit_gb"] for r in found.values() if r["limit_gb"] is not None]
+        if len(limits) == len(found):
+            text += (
+                f" All of it ran with at most {max(limits):.0f} GB of its own memory allowed "
+                "(`ulimit -d`)."
+            )
+        return text
+
+    def huge_projection(self) -> str:
+        """What the whole takes, from what was measured."""
+        found = self.last("cpu", ["huge"])
+        rows, before = [], None
+        for r, _, whole in _by_size(found):
+            steps = -(-r["num_nodes"] // r["batch_size"])
+            projected = None
+            if before is not None:
+                share = (r["num_nodes"] + r["num_edges"]) / before[0]
+                projected = share * before[1]
+            rows.append(
+                [
+                    f"{r['num_nodes']:,}",
+                    f"{steps:,}",
+                    _number(steps * r["step_ms"] / 3.6e6),
+                    _number(steps * r["step_cpu_ms"] / 3.6e6),
+                    NONE if projected is None else _number(projected),
+                    _of(whole, "cpu_seconds"),
+                    _of(whole, "seconds"),
+                ]
+            )
+            if whole is not None:
+                before = (r["num_nodes"] + r["num_edges"], whole["cpu_seconds"])
+        head = (
+            "nodes | steps for as many draws | hours for them | of the processor, hours | all "
+            "embedded, of the processor, s, projected | measured | by the clock, s"
+        )
+        return _table(head, rows, found.values())
+
     def seeds(self) -> str:
         """Ten seeds together against one."""
         found = self.last("cuda", ["seeds"])
@@ -307,6 +400,23 @@ class Bench:
         ]
         what = "kernel" if device == "cuda" else "operation"
         return _table(f"data set | {what} | ms a step | calls a step", rows, found.values())
+
+
+def _by_size(
+    found: Mapping[tuple[str, str], Record],
+) -> list[tuple[Record, Record | None, Record | None]]:
+    """Of each large graph the steps, how it was made, and how all its nodes were embedded."""
+    steps = [r for (_, method), r in found.items() if method == "lg2ar"]
+    return [
+        (r, found.get((r["dataset"], "made")), found.get((r["dataset"], "all nodes")))
+        for r in sorted(steps, key=lambda r: r["num_nodes"])
+    ]
+
+
+def _both(told: Record | None, what: str) -> str:
+    if told is None:
+        return NOT_RUN
+    return f"{_number(told[f'{what}resident_gb'])} ({_number(told[f'{what}own_gb'])})"
 
 
 def _table(head: str, rows: Sequence[Sequence[str]], made: Iterable[Record]) -> str:

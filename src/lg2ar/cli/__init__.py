@@ -125,20 +125,40 @@ def embed(
     source: SourceArgument,
     reading: ReadOptions,
     out: Annotated[Path, typer.Option(help="File to write: .parquet, .csv or .npz.")],
+    only: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE|FIRST:LAST",
+            help="Embed these alone: a file with an id per line, or places from FIRST to before "
+            "LAST, counted from 0.",
+        ),
+    ] = None,
+    scratch: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder for rows of a mapped graph that do not fit; default: beside --out."
+        ),
+    ] = None,
     device: DeviceOption = "auto",
     data: DataOption = None,
 ) -> None:
     """Embed graphs, or the nodes of one large graph, with a trained encoder."""
     from lg2ar import experiment
     from lg2ar.embeddings import check_format, write_embeddings
+    from lg2ar.selecting import read_places
 
     look_for_data_in(data)
     check_format(out)
     check_not_source(out, source, reading)
     trained = experiment.load(run, device)
     dataset = open_and_tell(source, reading, trained.config.level, trained.reading)
-    rows = trained.embed(dataset)
-    write_embeddings(out, rows, ids=dataset.ids, y=dataset.y, classes=dataset.classes)
+    places = None if only is None else read_places(only, dataset)
+    rows = trained.embed(dataset, only=places, scratch=scratch or _folder_of(out))
+    ids, y = dataset.ids, dataset.y
+    if places is not None:
+        ids = [str(place) if ids is None else ids[place] for place in places.tolist()]
+        y = None if y is None or len(y) != len(dataset) else y[places]
+    write_embeddings(out, rows, ids=ids, y=y, classes=dataset.classes)
     print(f"{len(rows)} embeddings of width {rows.size(1)} written to {out}")
 
 
@@ -247,6 +267,15 @@ def _refuse_usage(error: Any) -> NoReturn:
         sys.exit(2)
     command = error.ctx.command_path if error.ctx is not None else "lg2ar"
     _refuse(f"{message.rstrip('.')}; see '{command} --help'.")
+
+
+def _folder_of(out: Path) -> Path:
+    """The folder a file is going to be in, made where it is missing."""
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"{out}: cannot be written ({error}).") from None
+    return out.parent
 
 
 def _begun(out: Path) -> tuple[Level | None, dict[str, Any] | None]:

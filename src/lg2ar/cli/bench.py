@@ -241,6 +241,47 @@ def seeds(
         pass
 
 
+@bench.command()
+def huge(
+    sizes: Annotated[
+        list[int] | None,
+        typer.Option(
+            "--nodes", help="Nodes of a graph; may be repeated; default: 10^5, 10^6, 10^7."
+        ),
+    ] = None,
+    folder: Annotated[
+        Path | None,
+        typer.Option(help="Where graphs are written (10^7 nodes: 4 GB and as much again)."),
+    ] = None,
+    keep: Annotated[bool, typer.Option("--keep", help="Leave them in --folder.")] = False,
+    steps: Annotated[int, typer.Option(min=1, help="Steps to time.")] = 50,
+    part: Annotated[int, typer.Option(min=1, help="Nodes to embed by their neighbourhood.")] = 1000,
+    whole_up_to: Annotated[
+        int, typer.Option(help="Embed all nodes of graphs up to so many.")
+    ] = 1_000_000,
+    device: DeviceOption = "auto",
+    setting: SettingOption = None,
+    as_json: JsonOption = False,
+    out: OutOption = None,
+) -> None:
+    """Time steps and embeddings of one very large graph that stays on its disk."""
+    from lg2ar.bench.huge import SIZES, measure_huge
+    from lg2ar.experiment import choose_device
+
+    made = measure_huge(
+        choose_device(device),
+        sizes=tuple(sizes or SIZES),
+        folder=folder,
+        keep=keep,
+        changes=read_settings(None, setting, None),
+        steps=steps,
+        part=part,
+        whole_up_to=whole_up_to,
+    )
+    for _ in _told(made, as_json, out):
+        pass
+
+
 def _told(
     made: Iterable[dict[str, Any]], as_json: bool, out: Path | None
 ) -> Iterable[dict[str, Any]]:

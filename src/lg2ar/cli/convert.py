@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -23,7 +24,13 @@ from lg2ar.errors import InputError
 @reads_source
 def convert(
     source: SourceArgument,
-    out: Annotated[Path, typer.Argument(metavar="OUT", help="File to write: something.sqlite.")],
+    out: Annotated[
+        Path,
+        typer.Argument(
+            metavar="OUT",
+            help="What to write: something.sqlite of many graphs, something.graph of one.",
+        ),
+    ],
     reading: ReadOptions,
     append: Annotated[
         bool, typer.Option("--append", help="Add the graphs to those that OUT holds.")
@@ -36,11 +43,16 @@ def convert(
     """Put graphs on a disk, to be trained on batch by batch; for more data than memory.
 
     OUT is then a SOURCE like any other, with the same results. Where SOURCE itself does not fit
-    into memory, convert it in parts, one after the other with --append.
+    into memory, convert it in parts, one after the other with --append. One large graph becomes a
+    folder; its table of edges is read some rows at a time.
     """
     from lg2ar.data.conversion import check_out, write_on_disk
+    from lg2ar.data.mapped_layout import SUFFIX
 
     look_for_data_in(data)
+    if out.suffix == SUFFIX:
+        _map(source, out, reading, append, replace)
+        return
     if out.exists() and out.resolve() in own_files(Path(source)):
         raise InputError(f"{out}: is the source itself; choose another OUT.")
     check_out(out, append=append, replace=replace)  # before a long reading
@@ -55,3 +67,37 @@ def convert(
         )
     size = out.stat().st_size / 1e6
     print(f"{out} holds {number} graphs ({size:.1f} MB)")
+
+
+def _map(source: str, out: Path, reading: ReadOptions, append: bool, replace: bool) -> None:
+    """Write one large graph as a folder."""
+    from lg2ar.data.mapping import check_folder, write_mapped
+
+    if append:
+        raise InputError(f"{out}: one large graph cannot be added to; leave --append out.")
+    if out.exists() and out.resolve() == Path(source).resolve():
+        raise InputError(f"{out}: is the source itself; choose another OUT.")
+    check_folder(out, replace=replace)  # before a long reading
+    manifest = None
+    from lg2ar.data.sources import are_tables
+
+    if are_tables(source, reading.smiles):
+        from lg2ar.data.mapped_tables import map_tables
+
+        with counting("interrupted; nothing was written.") as tell:
+            manifest = map_tables(
+                out,
+                source,
+                reading,
+                replace=replace,
+                on_rows=lambda rows: tell(rows, 0, "rows"),
+            )
+        for note in () if manifest is None else manifest.notes:
+            print(f"lg2ar: {note}", file=sys.stderr)
+    if manifest is None:
+        manifest = write_mapped(out, open_and_tell(source, reading), replace=replace)
+    size = sum(file.stat().st_size for file in out.iterdir()) / 1e6
+    print(
+        f"{out} holds one graph of {manifest.num_nodes} nodes and {manifest.num_edges} listed "
+        f"edges ({size:.1f} MB)"
+    )

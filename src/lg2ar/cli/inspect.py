@@ -33,6 +33,12 @@ def inspect(
         Path | None, typer.Option(help="TOML file for the suggested settings, for pretrain.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="As JSON, for scripts.")] = False,
+    check: Annotated[
+        bool,
+        typer.Option(
+            "--check", help="Only compare the files of a folder .graph with their checksums."
+        ),
+    ] = False,
     data: DataOption = None,
 ) -> None:
     """Describe graphs, tell what may be wrong with them, and suggest settings."""
@@ -40,6 +46,9 @@ def inspect(
     from lg2ar.data.summary import summarise
 
     look_for_data_in(data)
+    if check:
+        _check(Path(source))
+        return
     summary = summarise(open_source(source, options=reading))
     if as_json:
         print(json.dumps(summary.to_dict(), indent=2))
@@ -50,6 +59,19 @@ def inspect(
         if not as_json:
             command = f"lg2ar pretrain {source} --config {config_out} --out RUN"
             print(f"Settings written to {config_out}; to train with them: {command}")
+
+
+def _check(folder: Path) -> None:
+    """Read all files of a mapped folder and compare them with what was written."""
+    from lg2ar.cli.progress import counting
+    from lg2ar.data.mapped_layout import check_sums, is_mapped, read_manifest
+
+    if not is_mapped(folder):
+        raise InputError(f"{folder}: has no checksums, as a folder .graph has; leave --check out.")
+    with counting("interrupted; not all files were read.") as tell:
+        check_sums(folder, lambda done, total: tell(done, total, "bytes"))
+    number = len(read_manifest(folder).arrays)
+    print(f"{folder}: all {number} files are what was written")
 
 
 def _write(path: Path, text: str) -> None:

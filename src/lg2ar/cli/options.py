@@ -25,8 +25,8 @@ SourceArgument = Annotated[
         metavar="SOURCE",
         help="A folder of tables (edges, nodes, graphs) or one table, a TU folder or zip, a "
         "GraphML, GEXF or node-link JSON file, SMILES in a table, an .npz file, an .sqlite "
-        "file (see lg2ar convert), or a data set by name: toy-graphs, toy-nodes, a benchmark (see "
-        "lg2ar datasets).",
+        "file or a .graph folder (see lg2ar convert), or a data set by name: toy-graphs, "
+        "toy-nodes, a benchmark (see lg2ar datasets).",
     ),
 ]
 DataOption = Annotated[

@@ -59,10 +59,13 @@ def as_store(graph: GraphBatch | Store, device: torch.device | str = "cpu") -> S
 
     Graphs on a disk stay there; a store is returned as it is.
     """
+    from lg2ar.data.mapped import MappedGraph, MappedStore
     from lg2ar.data.on_disk import DiskStore, GraphsOnDisk
 
     if isinstance(graph, Store):
         return graph
+    if isinstance(graph, MappedGraph):
+        return MappedStore(graph, device)
     return (
         DiskStore(graph, device) if isinstance(graph, GraphsOnDisk) else GraphStore(graph, device)
     )

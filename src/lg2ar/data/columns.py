@@ -215,13 +215,15 @@ class ColumnRecipe:
     @classmethod
     def learn(cls, columns: Sequence[Column], name: str = "the data") -> ColumnRecipe:
         """Measure columns, once and for all."""
-        _refuse_infinity(columns, name)
-        return cls(
-            tuple(
-                NumberRule.learn(column) if column.kind == "number" else CategoryRule.learn(column)
-                for column in columns
-            )
-        )
+        rules: list[NumberRule | CategoryRule] = []
+        for column in columns:
+            known = getattr(column, "rule", None)  # of a column on a disk, learned before
+            if known is None:
+                _refuse_infinity([column], name)
+                learner = NumberRule if column.kind == "number" else CategoryRule
+                known = learner.learn(column)
+            rules.append(known)
+        return cls(tuple(rules))
 
     def apply(self, columns: Sequence[Column], name: str = "the data") -> tuple[Tensor, Unseen]:
         """Make features of columns of the same names; further ones are not looked at.

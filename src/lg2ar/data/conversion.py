@@ -162,7 +162,7 @@ def _at_work(process: str) -> bool:
 
 
 @dataclass
-class _Tally:
+class Tally:
     """What is counted of a raw column while it is written."""
 
     name: str
@@ -189,10 +189,12 @@ class _Tally:
         return encoded
 
     def settled(self) -> RawColumn:
+        """What is known of the column."""
         return RawColumn(self.name, self.kind, self.missing, tuple(self.codes), tuple(self.counts))
 
     @classmethod
-    def taken_up(cls, raw: RawColumn) -> _Tally:
+    def taken_up(cls, raw: RawColumn) -> Tally:
+        """Go on counting a column."""
         codes = {value: code for code, value in enumerate(raw.values)}
         return cls(raw.name, raw.kind, raw.missing, codes, list(raw.counts))
 
@@ -208,18 +210,18 @@ class _Writer:
     def __init__(self, connection: sqlite3.Connection, held: DiskFile | None) -> None:
         self._connection = connection
         self._about = None if held is None else held.about
-        self._tallies: dict[str, list[_Tally]] = {"nodes": [], "edges": []}
+        self._tallies: dict[str, list[Tally]] = {"nodes": [], "edges": []}
         if self._about is not None:
             for of in ("nodes", "edges"):
                 raws = self._about.layout.nodes if of == "nodes" else self._about.layout.edges
-                self._tallies[of] = [_Tally.taken_up(raw) for raw in raws]
+                self._tallies[of] = [Tally.taken_up(raw) for raw in raws]
 
     def add(self, part: Dataset, on_graphs: OnGraphs | None) -> None:
         """Write all graphs of a part behind those that are there."""
         if part.level != "graph":
             raise InputError(
-                f"{part.name}: is one large graph, which is learned from as a whole; on-disk data "
-                "sets are for many graphs."
+                f"{part.name}: is one large graph, and a file .sqlite is for many; call it "
+                "something.graph, which is written as a folder."
             )
         about = self._about
         about = self._begin(part) if about is None else self._go_on(about, part)
@@ -251,7 +253,7 @@ class _Writer:
         """Make the tables for data like this."""
         about = _about(part)
         self._tallies = {
-            of: [_Tally(raw.name, raw.kind) for raw in about.layout.columns(of)]
+            of: [Tally(raw.name, raw.kind) for raw in about.layout.columns(of)]
             for of in ("nodes", "edges")
         }
         columns = ", ".join(

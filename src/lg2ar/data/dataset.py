@@ -49,7 +49,7 @@ class Dataset:
     level: Level
     graph: GraphBatch
     y: Tensor | None = None
-    ids: tuple[str, ...] | None = None
+    ids: Sequence[str] | None = None
     node_columns: Columns = ()
     edge_columns: Columns = ()
     classes: tuple[str, ...] | None = None

@@ -8,94 +8,157 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from lg2ar.data.links import Lists, search, spread, take
+from lg2ar.data.mapped import links_of
 from lg2ar.graph import GraphBatch
+
+# A list so many times longer than its sub-graph has nodes is searched for them, not read.
+LONG = 16
 
 
 class EgoNets:
     """Draws sub-graphs of a large graph; the cost is that of the sub-graphs, not of the graph.
 
     The graph's edges are sorted once. A draw then touches only the edges of the nodes it reaches,
-    and allocates nothing of the size of the graph.
+    and allocates nothing of the size of the graph. With a ``fanout`` it does not touch all edges
+    of a node with very many either, so that no node makes a draw expensive.
 
     Args:
-        graph: One large graph, features included.
+        graph: One large graph, features included; in memory or mapped from a disk.
         hops: Radius of the sub-graphs, ``K``; edges are walked in both directions.
-        device: Where the graph is to lie.
+        device: Where batches are to lie, and the graph if it is in memory.
+        fanout: From a node with more neighbours than this so many are walked to, drawn without
+            replacement; 0 walks to all.
     """
 
-    def __init__(self, graph: GraphBatch, hops: int, device: torch.device | str = "cpu") -> None:
+    def __init__(
+        self, graph: GraphBatch, hops: int, device: torch.device | str = "cpu", fanout: int = 0
+    ) -> None:
         if graph.num_graphs != 1:
             raise ValueError(f"sub-graphs are drawn from one large graph, got {graph.num_graphs}")
         self.graph = graph.to(device)
         self.hops = hops
-        source, target = self.graph.edge_index
-        n = self.graph.num_nodes
-        self._order = (source * n + target).argsort()  # edges by source, then target
-        self._out = _rows(source[self._order], n)
-        walkable = torch.unique(torch.cat([source * n + target, target * n + source]))
-        self._walk = _rows(walkable // n, n)
-        self._walk_to = walkable % n
+        self.fanout = fanout
+        self.links = links_of(self.graph)
 
     def draw(self, num_graphs: int, seed: int) -> GraphBatch:
         """Draw sub-graphs around different random nodes; ``origin`` is a node's place in the graph.
 
         Args:
             num_graphs: How many; at most as many as there are nodes.
-            seed: Fixes the nodes.
+            seed: Fixes the nodes, and the neighbours that are walked to.
         """
-        n = self.graph.num_nodes
+        n = self.links.num_nodes
         rng = np.random.default_rng(seed)
-        return self.around(rng.choice(n, size=min(num_graphs, n), replace=False))
+        return self.around(rng.choice(n, size=min(num_graphs, n), replace=False), rng)
 
-    def around(self, centres: Sequence[int] | np.ndarray) -> GraphBatch:
-        """The sub-graphs of ``hops`` hops around these nodes."""
-        n, device = self.graph.num_nodes, self.graph.device
+    def around(
+        self, centres: Sequence[int] | np.ndarray, rng: np.random.Generator | None = None
+    ) -> GraphBatch:
+        """The sub-graphs of ``hops`` hops around these nodes.
+
+        Args:
+            centres: The nodes.
+            rng: Draws neighbours where there are more than ``fanout``; None draws always alike.
+        """
+        n, device = self.links.num_nodes, self.links.device
+        rng = np.random.default_rng(0) if rng is None else rng
         start = torch.from_numpy(np.asarray(centres, dtype=np.int64)).to(device)
         # A node of the i-th sub-graph is known by the number i * n + its place in the large graph.
         members = torch.arange(len(start), device=device) * n + start  # ascending throughout
         frontier = members
         for _ in range(self.hops):
-            place, edge = _neighbours(self._walk, frontier % n)
-            reached = torch.unique(frontier[place] // n * n + self._walk_to[edge])
+            place, neighbour = self._walk(frontier % n, rng)
+            reached = torch.unique(frontier[place] // n * n + neighbour)
             frontier = reached[~_among(reached, members)[0]]
             members = torch.cat([members, frontier]).sort().values
-        return self._induced(members, len(start))
+        return self._induced(members, len(start)).to(self.graph.device)
+
+    def _walk(self, nodes: Tensor, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
+        """One hop: which of ``nodes`` each step is taken from, and the node it leads to."""
+        first, count = self.links.walk.spans(nodes)
+        many = count > self.fanout
+        if not self.fanout or not bool(many.any()):
+            owner, slot = spread(first, count)
+            return owner, take(self.links.walk.to, slot)
+        owner, slot = spread(first, count.where(~many, 0))
+        rows = many.nonzero().squeeze(1)
+        drawn = _choose(count[rows], self.fanout, rng)
+        owner = torch.cat([owner, rows.repeat_interleave(self.fanout)])
+        slot = torch.cat([slot, (first[rows].unsqueeze(1) + drawn).reshape(-1)])
+        return owner, take(self.links.walk.to, slot)
 
     def _induced(self, members: Tensor, num_graphs: int) -> GraphBatch:
-        n = self.graph.num_nodes
+        n = self.links.num_nodes
         nodes, batch = members % n, members // n
-        source, slot = _neighbours(self._out, nodes)
-        edge = self._order[slot]
-        inside, target = _among(batch[source] * n + self.graph.edge_index[1, edge], members)
-        kept = inside.nonzero().squeeze(1)
-        chosen = edge[kept]
-
-        def of_kept(values: Tensor | None) -> Tensor | None:
-            return None if values is None else values.index_select(0, chosen)
-
+        source, target, slot = self._edges(members, num_graphs)
         return GraphBatch(
-            x=self.graph.x.index_select(0, nodes),
-            edge_index=torch.stack([source[kept], target[kept]]),
+            x=self.links.features(nodes),
+            edge_index=torch.stack([source, target]),
             batch=batch,
             num_graphs=num_graphs,
-            edge_weight=of_kept(self.graph.edge_weight),
+            edge_weight=self.links.weights(slot),
             origin=nodes,
-            edge_attr=of_kept(self.graph.edge_attr),
+            edge_attr=self.links.attributes(slot),
         )
 
+    def _edges(self, members: Tensor, num_graphs: int) -> tuple[Tensor, Tensor, Tensor]:
+        """All edges between members of the same sub-graph: source, target, and its slot."""
+        n, out = self.links.num_nodes, self.links.out
+        nodes, batch = members % n, members // n
+        first, count = out.spans(nodes)
+        if not self.fanout:  # then a step may cost what all neighbours do
+            return _listed(out, first, count, members, n)
+        sizes = torch.bincount(batch, minlength=num_graphs)
+        long = count > LONG * sizes[batch]
+        if not bool(long.any()):
+            return _listed(out, first, count, members, n)
+        short = _listed(out, first, count.where(~long, 0), members, n)
+        found = _looked_up(out, long.nonzero().squeeze(1), first, count, members, n, sizes)
+        source, target, slot = (torch.cat(pair) for pair in zip(short, found, strict=True))
+        # By source, then slot: as they would come had all lists been read.
+        order = slot.argsort(stable=True)
+        order = order[source[order].argsort(stable=True)]
+        return source[order], target[order], slot[order]
 
-def _rows(ascending: Tensor, num_rows: int) -> Tensor:
-    """Where each row's entries begin in a list sorted by row, and the end, ``[num_rows + 1]``."""
-    return torch.searchsorted(ascending, torch.arange(num_rows + 1, device=ascending.device))
+
+def _listed(
+    out: Lists, first: Tensor, count: Tensor, members: Tensor, n: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Edges to members, found by reading the lists of all members."""
+    source, slot = spread(first, count)
+    inside, target = _among(members[source] // n * n + take(out.to, slot), members)
+    kept = inside.nonzero().squeeze(1)
+    return source[kept], target[kept], slot[kept]
 
 
-def _neighbours(rows: Tensor, nodes: Tensor) -> tuple[Tensor, Tensor]:
-    """The entries of these nodes' rows: which of ``nodes`` each belongs to, and its place."""
-    first = rows[nodes]
-    count = rows[nodes + 1] - first
-    owner = torch.arange(len(nodes), device=nodes.device).repeat_interleave(count)
-    before = count.cumsum(0) - count
-    return owner, torch.arange(len(owner), device=nodes.device) + (first - before)[owner]
+def _looked_up(
+    out: Lists, rows: Tensor, first: Tensor, count: Tensor, members: Tensor, n: int, sizes: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Edges to members, found by looking every member up in the long lists."""
+    graph = members[rows] // n
+    place, target = spread((sizes.cumsum(0) - sizes)[graph], sizes[graph])
+    source, wanted = rows[place], members[target] % n
+    low, high = first[source], (first + count)[source]
+    before = search(out.to, low, high, wanted, after=False)
+    behind = search(out.to, before, high, wanted, after=True)
+    pair, slot = spread(before, behind - before)
+    return source[pair], target[pair], slot
+
+
+def _choose(count: Tensor, number: int, rng: np.random.Generator) -> Tensor:
+    """``number`` different places below each count, every set of them as likely as any other.
+
+    Floyd's algorithm for all rows at once: the cost does not depend on the counts.
+    """
+    high = count.cpu().numpy()
+    chosen = np.empty((len(high), number), dtype=np.int64)
+    for column in range(number):
+        last = high - number + column
+        pick = rng.integers(0, last, endpoint=True)
+        taken = (chosen[:, :column] == pick[:, None]).any(1)
+        chosen[:, column] = np.where(taken, last, pick)
+    return torch.from_numpy(chosen).to(count.device)
 
 
 def _among(values: Tensor, ascending: Tensor) -> tuple[Tensor, Tensor]:

@@ -19,6 +19,7 @@ from torch import Tensor
 from lg2ar.config import Config
 from lg2ar.data.columns import ColumnRecipe, Columns, Unseen
 from lg2ar.data.dataset import Dataset
+from lg2ar.data.mapped import MappedGraph
 from lg2ar.data.on_disk import GraphsOnDisk, unseen_in
 from lg2ar.errors import InputError
 from lg2ar.graph import GraphBatch
@@ -126,53 +127,85 @@ class FeatureRecipe:
         """
         dataset = _as_dataset(data, name)
         graph, name = dataset.graph, name or dataset.name
-        if isinstance(graph, GraphsOnDisk):
-            for what, unseen in unseen_in(graph, self).items() if tell else ():
+        if isinstance(graph, GraphsOnDisk | MappedGraph):
+            for what, unseen in unseen_in(graph.layout, name, self).items() if tell else ():
                 _tell(unseen, name, what)
             return graph.prepared(self)
-        graph = self._edge_features(dataset, graph, name, tell)
+        attributes = self.edge_rows(
+            graph.edge_attr, dataset.edge_columns, graph.num_edges, name, tell
+        )
+        if attributes is not None:
+            attributes = attributes.to(graph.x)
+        degree = None
+        if self.needs_degree:
+            target = graph.edge_index[1]
+            degree = segment_sum(torch.ones_like(target), target, graph.num_nodes)
+        x = self.node_rows(graph.x, dataset.node_columns, degree, name, tell)
+        return graph.replace(x=x, edge_attr=attributes)
+
+    @property
+    def needs_degree(self) -> bool:
+        """Whether features tell how many edges come in."""
+        return self.name not in ("given", "constant")
+
+    def node_rows(
+        self, x: Tensor, columns: Columns, degree: Tensor | None, name: str, tell: bool = False
+    ) -> Tensor:
+        """The features of some nodes.
+
+        Args:
+            x: Those the data has of its own, ``[nodes, given]``.
+            columns: Their raw columns.
+            degree: Edges that come in; None where they are not needed.
+            name: What to call the data in a message.
+            tell: Whether to tell what has not been seen.
+        """
         if self.name == "constant":
-            return graph.replace(x=graph.x.new_ones(graph.num_nodes, 1))
-        if graph.num_features != self.given:
+            return x.new_ones(x.size(0), 1)
+        if x.size(1) != self.given:
             raise InputError(
-                f"{name} has {graph.num_features} node features where the model was trained on "
+                f"{name} has {x.size(1)} node features where the model was trained on "
                 f"{self.given}; give it the same ones."
             )
-        parts = [graph.x]
+        parts = [x]
         if self.nodes is not None and self.nodes.width:
-            made = _made(self.nodes, dataset.node_columns, name, "nodes", tell)
-            parts.append(made.to(graph.x))
-        if self.name != "given":
-            parts += self._degree_features(graph)
+            parts.append(_made(self.nodes, columns, name, "nodes", tell).to(x))
+        if degree is not None:
+            parts += self._degree_features(degree, x.dtype)
         made = torch.cat(parts, dim=1)
-        return graph.replace(x=F.normalize(made, p=1.0, dim=1) if self.row_normalise else made)
+        return F.normalize(made, p=1.0, dim=1) if self.row_normalise else made
 
-    def _edge_features(
-        self, dataset: Dataset, graph: GraphBatch, name: str, tell: bool
-    ) -> GraphBatch:
-        """The graphs with ``edge_attr`` as the recipe makes it; None where it makes none."""
-        found = graph.num_edge_features
+    def edge_rows(
+        self, given: Tensor | None, columns: Columns, edges: int, name: str, tell: bool = False
+    ) -> Tensor | None:
+        """The attributes of some edges; None where the recipe makes none.
+
+        Args:
+            given: Those the data has of its own.
+            columns: Their raw columns.
+            edges: How many edges.
+            name: What to call the data in a message.
+            tell: Whether to tell what has not been seen.
+        """
         if not self.edge_width:
-            return graph.replace(edge_attr=None) if found else graph
+            return None
+        found = 0 if given is None else given.size(1)
         if found != self.edges_given:
             raise InputError(
                 f"{name} has {found} edge features where the model was trained on "
                 f"{self.edges_given}; give it the same ones."
             )
-        parts = [] if graph.edge_attr is None else [graph.edge_attr]
+        parts = [] if given is None else [given]
         if self.edges is not None and self.edges.width:
-            if not graph.num_edges:  # nothing to look at: no columns are asked for
-                parts.append(graph.x.new_zeros(0, self.edges.width))
+            if not edges:  # nothing to look at: no columns are asked for
+                parts.append(torch.zeros(0, self.edges.width))
             else:
-                made = _made(self.edges, dataset.edge_columns, name, "edges", tell)
-                parts.append(made.to(graph.x))
-        return graph.replace(edge_attr=torch.cat(parts, dim=1))
+                parts.append(_made(self.edges, columns, name, "edges", tell))
+        return torch.cat([part.to(parts[0].device) for part in parts], dim=1)
 
-    def _degree_features(self, graph: GraphBatch) -> list[Tensor]:
-        target = graph.edge_index[1]
-        degree = segment_sum(torch.ones_like(target), target, graph.num_nodes)
-        one_hot = F.one_hot(degree.clamp(max=self.cap), self.cap + 1).to(graph.x.dtype)
-        number = degree.to(graph.x.dtype).unsqueeze(-1)
+    def _degree_features(self, degree: Tensor, kind: torch.dtype) -> list[Tensor]:
+        one_hot = F.one_hot(degree.clamp(max=self.cap), self.cap + 1).to(kind)
+        number = degree.to(kind).unsqueeze(-1)
         return {
             "degree": [number],
             "one-hot-degree": [one_hot],

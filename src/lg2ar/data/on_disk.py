@@ -21,7 +21,7 @@ from torch import Tensor
 from lg2ar.data.batches import Store
 from lg2ar.data.columns import Column, Columns
 from lg2ar.data.dataset import Dataset
-from lg2ar.data.disk_layout import RAW, TABLES, About, Field, RawColumn, damaged, opened
+from lg2ar.data.disk_layout import RAW, TABLES, About, Field, Layout, RawColumn, damaged, opened
 from lg2ar.errors import InputError
 from lg2ar.graph import GraphBatch
 
@@ -300,6 +300,11 @@ class GraphsOnDisk(GraphBatch):
         return GraphsOnDisk(self.file, recipe)
 
     @property
+    def layout(self) -> Layout:
+        """Widths, and what is known of raw columns."""
+        return self.file.about.layout
+
+    @property
     def num_nodes(self) -> int:
         """Number of nodes of all graphs together, ``N``."""
         return int(self.file.num_nodes.sum())
@@ -402,13 +407,14 @@ class DiskStore(Store):
         return self._graph.select(index).to(self._device)
 
 
-def unseen_in(graph: GraphsOnDisk, recipe: FeatureRecipe) -> dict[str, Counter[tuple[str, str]]]:
+def unseen_in(
+    layout: Layout, name: str, recipe: FeatureRecipe
+) -> dict[str, Counter[tuple[str, str]]]:
     """How often values come that a recipe has not seen, by ``nodes`` and ``edges``.
 
     Known from what the conversion counted, without reading a graph.
     """
     found = {}
-    layout, name = graph.file.about.layout, graph.file.about.name
     for of, recipes, raws in (
         ("nodes", recipe.nodes, layout.nodes),
         ("edges", recipe.edges, layout.edges),

@@ -15,6 +15,8 @@ from lg2ar.data.arrays import read_arrays
 from lg2ar.data.benchmarks import BENCHMARKS, find_benchmark, open_benchmark
 from lg2ar.data.dataset import Dataset
 from lg2ar.data.disk_layout import SUFFIX
+from lg2ar.data.mapped import MappedGraph, read_mapped
+from lg2ar.data.mapped_layout import is_mapped
 from lg2ar.data.on_disk import GraphsOnDisk, read_on_disk
 from lg2ar.data.reading import ReadOptions
 from lg2ar.data.toy import toy_graphs, toy_nodes
@@ -87,6 +89,7 @@ def open_source(
             - a table with a column of SMILES, a file ``.smi``, or a list of SMILES;
             - a file ``.npz`` of arrays (see :mod:`lg2ar.data.arrays`);
             - a file ``.sqlite`` that ``lg2ar convert`` wrote, which is read batch by batch;
+            - a folder ``.graph`` that it wrote of one large graph, which stays on the disk;
             - graphs of PyG: a list or data set of them, or one large graph;
             - a :class:`~lg2ar.data.dataset.Dataset`.
         level: What is to be embedded, where that is known already; else the options say it, or
@@ -154,6 +157,8 @@ def _reader_of_path(source: str | Path, smiles: str | None) -> _Reader:
         )
     if suffix == SUFFIX:
         return _Reader(lambda _: read_on_disk(path))
+    if is_mapped(path):
+        return _Reader(lambda _: read_mapped(path))
     if suffix == ".npz":
         return _Reader(lambda o: read_arrays(source, o.level))
     if suffix in NETWORKS:
@@ -175,6 +180,19 @@ def _reader_of_path(source: str | Path, smiles: str | None) -> _Reader:
     if path.is_dir():
         return _folder(path)
     raise _unknown(name, path)
+
+
+def are_tables(source: str | Path, smiles: str | None = None) -> bool:
+    """Whether a source is a table of edges, or a folder of tables."""
+    from lg2ar.data.tables import has_tables, looks_like_molecules
+
+    name, path = str(source), Path(source)
+    if smiles or name in BUILT_IN or _is_benchmark(name) or is_mapped(path) or _is_tu_folder(path):
+        return False
+    if path.is_dir():
+        return has_tables(path)
+    plain = path.suffix.lower() in TABLES and not path.name.endswith("_A.txt")
+    return plain and not looks_like_molecules(path)
 
 
 def _folder(path: Path) -> _Reader:
@@ -257,7 +275,7 @@ def _named(source: Any) -> str:
 def _as_float(dataset: Dataset) -> Dataset:
     """Float32 throughout, whatever a person has made the tensors of."""
     graph = dataset.graph
-    if isinstance(graph, GraphsOnDisk):
+    if isinstance(graph, GraphsOnDisk | MappedGraph):
         return dataset
     parts = (graph.x, graph.edge_weight, graph.edge_attr)
     if all(part is None or part.dtype == torch.float32 for part in parts):

@@ -191,11 +191,12 @@ def frame_table(frame: Any, name: str) -> Table:
 def column_names(path: Path) -> list[str]:
     """The names of a file's columns, without reading more."""
     if path.suffix.lower() == ".parquet":
-        return list(_parquet_file(path).schema_arrow.names)
+        return list(parquet_file(path).schema_arrow.names)
     return sniff(path, None)[1]
 
 
-def _parquet_file(path: Path) -> Any:
+def parquet_file(path: Path) -> Any:
+    """Open a Parquet file, once it is clear that it can be read."""
     import pyarrow as pa
     from pyarrow import parquet
 
@@ -224,7 +225,7 @@ def _parquet_file(path: Path) -> Any:
 def _read_parquet(path: Path) -> pa.Table:
     import pyarrow as pa
 
-    held = _parquet_file(path)
+    held = parquet_file(path)
     try:
         return held.read()
     except (pa.ArrowException, OSError) as error:

@@ -63,7 +63,7 @@ def read_tables(source: Any, options: ReadOptions | None = None, **more: Any) ->
         InputError: In one sentence, with file, line and remedy.
     """
     options = replace(options or ReadOptions(), **more)
-    name, parts = _find_parts(source, options)
+    name, parts = find_parts(source, options)
     tables = {part: _load(part, held, options) for part, held in parts.items()}
     _check_named(tables, options)
     nodes = number_nodes(tables["edges"], tables.get("nodes"), tables.get("graphs"))
@@ -116,11 +116,11 @@ def looks_like_molecules(path: Path) -> bool:
 
 def are_molecules(names: Iterable[str]) -> bool:
     """Whether columns of these names are those of a table of molecules."""
-    plain = {_plain(name) for name in names}
+    plain = {plain_name(name) for name in names}
     return plain.isdisjoint(SYNONYMS["source"]) and not plain.isdisjoint(MOLECULES)
 
 
-def _find_parts(source: Any, options: ReadOptions) -> tuple[str, dict[str, Any]]:
+def find_parts(source: Any, options: ReadOptions) -> tuple[str, dict[str, Any]]:
     """What to call the data, and where each table is."""
     beside = {"nodes": options.nodes, "graphs": options.graphs}
     given = {part: held for part, held in beside.items() if held is not None}
@@ -165,7 +165,7 @@ def _load(part: str, held: Any, options: ReadOptions) -> Ids:
     """Read a table and find its columns of ids."""
 
     def find(names: Sequence[str]) -> dict[str, str | None]:
-        return {role: _find_role(names, role, part, options) for role in ROLES_OF[part]}
+        return {role: find_role(names, role, part, options) for role in ROLES_OF[part]}
 
     def as_text(names: Sequence[str]) -> set[str]:
         wanted = {*find(names).values(), *options.categories}
@@ -173,7 +173,7 @@ def _load(part: str, held: Any, options: ReadOptions) -> Ids:
 
     def is_end(name: str) -> bool:
         asked = (options.columns.get("source"), options.columns.get("target"))
-        return name in asked or _plain(name) in (*SYNONYMS["source"], *SYNONYMS["target"])
+        return name in asked or plain_name(name) in (*SYNONYMS["source"], *SYNONYMS["target"])
 
     if isinstance(held, str | Path):
         table = load_table(Path(held), as_text, is_end=is_end if part == "edges" else None)
@@ -192,11 +192,12 @@ def _load(part: str, held: Any, options: ReadOptions) -> Ids:
     return Ids(table, categories=options.categories, **found)
 
 
-def _plain(name: str) -> str:
+def plain_name(name: str) -> str:
+    """A name without regard to case and signs."""
     return "".join(letter for letter in name.lower() if letter.isalnum())
 
 
-def _find_role(names: Sequence[str], role: Role, part: str, options: ReadOptions) -> str | None:
+def find_role(names: Sequence[str], role: Role, part: str, options: ReadOptions) -> str | None:
     """The column with ids of this role; None where there is none."""
     asked = options.columns.get(role)
     if asked is not None and asked in names:
@@ -206,7 +207,7 @@ def _find_role(names: Sequence[str], role: Role, part: str, options: ReadOptions
     known = SYNONYMS[role]
     if part == "graphs":
         known = (*known, "id", "name")
-    plain = {_plain(name): name for name in reversed(names)}
+    plain = {plain_name(name): name for name in reversed(names)}
     return next((plain[word] for word in known if word in plain), None)
 
 
@@ -233,7 +234,7 @@ def _edge_columns(
     """The weights where there are some, and the attributes."""
     names = [name for name in edges.others if name not in left_out]
     asked = options.weight
-    found = asked or next((name for name in names if _plain(name) in WEIGHTS), None)
+    found = asked or next((name for name in names if plain_name(name) in WEIGHTS), None)
     columns = {name: edges.column(name) for name in names}
     if asked is not None and asked not in columns:
         raise InputError(

@@ -152,7 +152,7 @@ def read_text(layout: Layout, names: list[str], as_text: AsText) -> pa.Table:
     _check_text(layout, content)
     delimiter = layout.delimiter
     if delimiter == " ":
-        content = _single_spaces(content)
+        content = single_spaces(content)
     skip = layout.skipped + int(layout.header)
     limit = (1 << 31) - 1
     try:
@@ -173,10 +173,10 @@ def read_text(layout: Layout, names: list[str], as_text: AsText) -> pa.Table:
     except pa.ArrowInvalid as error:
         if next(_after(layout), None) is None:  # names and nothing else
             return pa.table({name: pa.array([], pa.string()) for name in names})
-        raise _ragged(layout, len(names), str(error)) from None
+        raise ragged(layout, len(names), str(error)) from None
 
 
-def _single_spaces(content: bytes) -> bytes:
+def single_spaces(content: bytes) -> bytes:
     """Lines with one space between words and none around them."""
     content = content.translate(bytes.maketrans(b"\t", b" "))
     while b"  " in content:
@@ -226,7 +226,8 @@ def _not_utf8(path: Path, content: bytes, place: int) -> InputError:
     )
 
 
-def _ragged(layout: Layout, width: int, reason: str) -> InputError:
+def ragged(layout: Layout, width: int, reason: str) -> InputError:
+    """The sentence about a row with too many or too few cells, or else the reason."""
     what = "the line with the names" if layout.header else "the first line"
     with suppress(csv.Error):
         for line, cells in _after(layout):
