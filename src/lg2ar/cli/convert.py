@@ -31,6 +31,9 @@ def convert(
     replace: Annotated[
         bool, typer.Option("--replace", help="Write OUT anew where it is there already.")
     ] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Do nothing where OUT holds the graphs already.")
+    ] = False,
     data: DataOption = None,
 ) -> None:
     """Put graphs on a disk, to be trained on batch by batch; for more data than memory.
@@ -38,14 +41,18 @@ def convert(
     OUT is then a SOURCE like any other, with the same results. Where SOURCE itself does not fit
     into memory, convert it in parts, one after the other with --append.
     """
-    from lg2ar.data.conversion import check_out, write_on_disk
+    from lg2ar.data.conversion import check_out, holds_already, write_on_disk
 
     look_for_data_in(data)
     if out.exists() and out.resolve() in own_files(Path(source)):
         raise InputError(f"{out}: is the source itself; choose another OUT.")
-    check_out(out, append=append, replace=replace)  # before a long reading
+    if not resume:
+        check_out(out, append=append, replace=replace)  # before a long reading
     dataset = open_and_tell(source, reading)
-    with counting("interrupted; nothing was written.") as tell:
+    if resume and (number := holds_already(out, dataset, append=append)):
+        print(f"{out} holds these graphs already, {number} in all")
+        return
+    with counting("interrupted; nothing was written, the same command begins again.") as tell:
         number = write_on_disk(
             out,
             dataset,
