@@ -28,7 +28,7 @@ from safetensors.torch import load, save
 from lg2ar import seals
 from lg2ar.config import Config
 from lg2ar.errors import InputError
-from lg2ar.files import write_bytes
+from lg2ar.files import remove_leftovers, write_bytes
 
 FORMAT = 2
 UNSEALED = 1  # the format before this one
@@ -97,6 +97,8 @@ def write_folder(
     try:
         folder.mkdir(parents=True, exist_ok=True)
         old = _own_files(folder, file, list(parts))
+        for part in parts:
+            remove_leftovers(folder, f"{part}-*.safetensors")
         files = {part: _write_tensors(folder, part, held) for part, held in parts.items()}
         whole = {"format": FORMAT, seals.KEY: seals.OPEN, **head, "files": files}
         content = json.dumps(whole, indent=1, allow_nan=False).encode()

@@ -33,7 +33,7 @@ def written_beside(path: Path) -> Iterator[Path]:
     Where an error comes first it is removed, and what was there before stays. What killed processes
     left behind is removed too.
     """
-    _remove_leftovers(path)
+    remove_leftovers(path.parent, glob.escape(path.name))
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         yield part
@@ -50,8 +50,14 @@ def written_beside(path: Path) -> Iterator[Path]:
             os.close(folder)
 
 
-def _remove_leftovers(path: Path) -> None:
-    for left in path.parent.glob(f".{glob.escape(path.name)}.*.part"):
+def remove_leftovers(folder: Path, pattern: str) -> None:
+    """Remove what killed processes have left of files that they had not written to their end.
+
+    Args:
+        folder: Where to look.
+        pattern: What the files would have been called.
+    """
+    for left in folder.glob(f".{pattern}.*.part"):
         if not _at_work(left.name.split(".")[-2]):
             with suppress(OSError):
                 left.unlink()
