@@ -221,8 +221,10 @@ def pretrain(
 
     def save() -> None:
         if out is not None:
-            _update(run, trainer, store)
-            _save(out, run, trainer)
+            try:
+                _update(run, trainer, store)
+            finally:  # what training needs to go on is kept even where the data is gone by now
+                _save(out, run, trainer)
 
     def look(epoch: int) -> None:
         if epoch in embed_at and (on_embeddings is not None or on_run is not None):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import functools
 import glob
 import json
@@ -74,6 +75,13 @@ def _at_work(process: str) -> bool:
     except PermissionError:
         return True
     return int(process) != os.getpid()
+
+
+def is_unwritable(error: BaseException) -> bool:
+    """Whether an error says that a disk is full or read-only; PyTorch says it in its own words."""
+    if isinstance(error, OSError) and error.errno is not None:
+        return error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
+    return "failed writing file" in str(error)
 
 
 @contextmanager

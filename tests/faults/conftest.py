@@ -6,12 +6,14 @@ with the tests that failed as violations. ``make soak`` is made to end with it.
 
 from __future__ import annotations
 
+import warnings
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from lg2ar.data.sources import open_source
 from tiny import write_graphs
 
 Tally = Callable[..., None]
@@ -37,6 +39,9 @@ def data_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     root = tmp_path / "data"
     write_graphs(root)
     monkeypatch.setenv("LG2AR_DATA", str(root))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        open_source("tu:TINY")  # which makes its cache
     return root
 
 

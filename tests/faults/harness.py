@@ -1,8 +1,8 @@
 """Runs the command line in processes that can be killed, at a moment or at a chosen call.
 
 Processes are forked from one that has imported everything, so that a run of tenths of a second is
-spent where faults are of interest. The commands are those of the command line, with no hook in them:
-faults are put around the calls of the operating system that Python makes.
+spent where faults are of interest. The commands are those of the command line, without a hook in
+them: faults are put around the calls of the operating system that Python makes.
 """
 
 from __future__ import annotations
@@ -184,7 +184,7 @@ class _Watch:
 
     def look(self, event: str, arguments: tuple[Any, ...]) -> None:
         if event == "open":
-            path, mode, flags = arguments
+            path, _, flags = arguments
             writes = isinstance(flags, int) and flags & (os.O_WRONLY | os.O_RDWR)
             if writes and isinstance(path, str | os.PathLike):
                 self.step(os.fspath(path))

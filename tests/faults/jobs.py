@@ -41,7 +41,7 @@ class Job(ABC):
         self.out = folder / "out"
         folder.mkdir(parents=True, exist_ok=True)
 
-    def prepare(self, commands: Commands) -> None:
+    def prepare(self, commands: Commands) -> None:  # noqa: B027 - most need nothing
         """Make what the command reads."""
 
     @abstractmethod

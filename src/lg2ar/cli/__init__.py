@@ -33,7 +33,7 @@ from lg2ar.cli.options import (
 from lg2ar.cli.progress import progress
 from lg2ar.cli.report import report
 from lg2ar.cli.shipping import ship, verify
-from lg2ar.cli.stopping import exit_code, stopping_in_time
+from lg2ar.cli.stopping import INTERRUPTED, stopping_in_time, tell_rest
 from lg2ar.cli.studies import figure, reproduce, table
 from lg2ar.cli.tune import tune
 from lg2ar.data.reading import ReadOptions
@@ -210,15 +210,16 @@ def main() -> NoReturn:
             code = app(standalone_mode=False)
     except (InputError, NonFiniteLossError, MemoryShortageError) as error:
         _refuse(str(error))
-    except (KeyboardInterrupt, typer.Abort) as error:
-        print("lg2ar: interrupted; the same command begins again.", file=sys.stderr)
-        sys.exit(exit_code(error))
+    except (KeyboardInterrupt, typer.Abort):
+        sys.exit(tell_rest())
     except Exception as error:
         if hasattr(error, "format_message"):  # what typer says of a misspelt command or option
             _refuse_usage(error)
         if is_shortage(error):
             _refuse("out of memory; lower hidden, batch_size or degree_cap.")
         raise
+    if code == INTERRUPTED:  # as what typer hands on every interrupt
+        sys.exit(tell_rest())
     sys.exit(code if isinstance(code, int) else 0)
 
 

@@ -16,18 +16,21 @@ import typer
 # process may end wherever it is; whoever sent the signal often sends SIGKILL after ten.
 GRACE = 8.0
 
+INTERRUPTED = 128 + signal.SIGINT
+
 
 class Terminated(KeyboardInterrupt):
     """The system asked the process to end (SIGTERM)."""
 
 
-def exit_code(error: BaseException | None) -> int:
+# Whether it did, as not every library hands on which interrupt it was; and whether somebody has
+# said already how to go on.
+_asked, _told = threading.Event(), threading.Event()
+
+
+def exit_code() -> int:
     """128 and the signal's number, as a shell has it: 143 after SIGTERM, 130 after Ctrl-C."""
-    while error is not None:
-        if isinstance(error, Terminated):
-            return 128 + signal.SIGTERM
-        error = error.__cause__ or error.__context__
-    return 128 + signal.SIGINT
+    return 128 + signal.SIGTERM if _asked.is_set() else INTERRUPTED
 
 
 @contextmanager
@@ -35,14 +38,28 @@ def told_when_stopped(sentence: str) -> Iterator[None]:
     """Say how to go on when a person or the system stops the work, and end with 130 or 143."""
     try:
         yield
-    except KeyboardInterrupt as error:
-        print(f"lg2ar: {sentence}", file=sys.stderr)
-        raise typer.Exit(exit_code(error)) from None
+    except KeyboardInterrupt:
+        _tell(sentence)
+        raise typer.Exit(exit_code()) from None
+
+
+def tell_rest() -> int:
+    """Say how to go on after an interrupt at another place; the exit code."""
+    if not _told.is_set():
+        _tell("interrupted; the same command begins again.")
+    return exit_code()
+
+
+def _tell(sentence: str) -> None:
+    _told.set()
+    print(f"lg2ar: {sentence}", file=sys.stderr)
 
 
 @contextmanager
 def stopping_in_time() -> Iterator[None]:
     """Have SIGTERM end the work as Ctrl-C does, and in any case within :data:`GRACE` seconds."""
+    _asked.clear()
+    _told.clear()
     if threading.current_thread() is not threading.main_thread() or os.name != "posix":
         yield
         return
@@ -55,6 +72,7 @@ def stopping_in_time() -> Iterator[None]:
 
 
 def _terminate(number: int, frame: FrameType | None) -> None:
+    _asked.set()
     raise Terminated
 
 
