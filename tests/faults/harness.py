@@ -180,7 +180,7 @@ class _Watch:
         self.fault, self.seen = fault, 0
         self.sync = os.fsync
         sys.addaudithook(self.look)
-        os.fsync = self.fsync
+        os.fsync = self.fsync  # type: ignore[assignment]
 
     def look(self, event: str, arguments: tuple[Any, ...]) -> None:
         if event == "open":

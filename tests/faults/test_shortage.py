@@ -23,7 +23,7 @@ from lg2ar.errors import MemoryShortageError, NonFiniteLossError
 from lg2ar.finetuning.targets import Target
 from lg2ar.model import LG2AR
 from lg2ar.shortage import is_shortage, naming_settings
-from lg2ar.tuning import tune
+from lg2ar.tuning import Choice, Range, tune
 
 pytest.importorskip("optuna")
 
@@ -108,10 +108,11 @@ def test_a_search_passes_over_what_does_not_fit(
         return forward(self, *args, **named)
 
     monkeypatch.setattr(LG2AR, "forward", failing)
-    from lg2ar.tuning import Choice
-
     fixed = {"layers": 1, "epochs": 1, "batch_size": 10}
-    space = {"hidden": Choice((4, 64)), "learning_rate": Choice((0.001, 0.01))}
+    space: dict[str, Choice | Range] = {
+        "hidden": Choice((4, 64)),
+        "learning_rate": Range(1e-3, 1e-2, log=True),
+    }
     found = tune(toy_graphs(20), tmp_path, trials=6, settings=fixed, space=space, device="cpu")
     assert found.settings["hidden"] == 4
     assert found.broken
