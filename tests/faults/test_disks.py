@@ -37,6 +37,12 @@ def job(request: pytest.FixtureRequest, tmp_path: Path, data_root: Path) -> Job:
     return made
 
 
+@pytest.fixture(params=["pretrain", "tune"])
+def resumed(request: pytest.FixtureRequest, tmp_path: Path, data_root: Path) -> Job:
+    """Some commands; the long tests have them all, at every call."""
+    return JOBS[request.param](tmp_path / "job", tmp_path)
+
+
 @pytest.fixture
 def commands(tmp_path: Path) -> Commands:
     return Commands(tmp_path / "logs")
@@ -80,9 +86,9 @@ def test_a_disk_too_full_for_what_is_made_of_the_data(commands: Commands, data_r
     assert "make room there" in said
 
 
-def test_a_full_disk(job: Job, commands: Commands, small_disk: Path, tally: Tally) -> None:
+def test_a_full_disk(resumed: Job, commands: Commands, small_disk: Path, tally: Tally) -> None:
     """Then there is room again, and the same command goes on."""
-    disk = type(job)(small_disk / "job", job.shared)
+    disk = type(resumed)(small_disk / "job", resumed.shared)
     filler = small_disk / "filler"
     with suppress(OSError), open(filler, "wb", buffering=0) as file:
         while True:

@@ -57,8 +57,21 @@ LONGER = {
 }
 
 
-@pytest.mark.parametrize("name", list(BEGUN))
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "SIGTERM"])
+# One of the two for each command in the fast tests, but for the first both.
+FAST = [
+    ("pretrain", signal.SIGINT),
+    ("pretrain", signal.SIGTERM),
+    ("finetune", signal.SIGTERM),
+    ("reproduce", signal.SIGINT),
+    ("tune", signal.SIGTERM),
+]
+ALL = [(name, number) for name in BEGUN for number in (signal.SIGINT, signal.SIGTERM)]
+
+
+@pytest.mark.parametrize(
+    ("name", "number"),
+    [pytest.param(*case, marks=() if case in FAST else pytest.mark.soak) for case in ALL],
+)
 def test_a_stop_saves_and_says_how_to_go_on(
     name: str, number: signal.Signals, tmp_path: Path, data_root: Path, tally: Tally
 ) -> None:
