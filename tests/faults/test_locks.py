@@ -32,17 +32,17 @@ def test_a_second_writer_is_told_and_a_dead_one_does_not_block(
     first = commands.start(*job.command(), *long)
     begun = "run.json" if name == "pretrain" else "finetuning.json"
     wait_for(lambda: (job.out / begun).exists(), first)
-    before = (job.out / begun).stat().st_ino
+    before = (job.out / begun).stat().st_mtime_ns
     said = commands.refused(*job.command(), "--resume")
     assert said == (
         f"lg2ar: {job.out}: another process is writing there; wait until it ends, or choose "
         "another."
     )
-    wait_for(lambda: (job.out / begun).stat().st_ino != before, first)  # it was not disturbed
+    wait_for(lambda: (job.out / begun).stat().st_mtime_ns != before, first)  # it was not disturbed
     assert first.kill() == KILLED
-    before = (job.out / begun).stat().st_ino
+    before = (job.out / begun).stat().st_mtime_ns
     started = commands.start(*job.command(), *long, "--resume")
-    wait_for(lambda: (job.out / begun).stat().st_ino != before, started)
+    wait_for(lambda: (job.out / begun).stat().st_mtime_ns != before, started)
     started.signal(signal.SIGTERM)
     assert started.end() == 143, started.printed
     job.check()
