@@ -96,8 +96,9 @@ def holds_already(path: Path, part: Dataset, *, append: bool) -> int:
     """
     if not path.exists():
         return 0
-    held = DiskFile(path)
-    own, parts = part.fingerprint(), held.parts()
+    with alone_with(path):  # nobody is at it, and what a killed one left goes
+        held = DiskFile(path)
+        own, parts = part.fingerprint(), held.parts()
     return held.about.num_graphs if (own in parts if append else parts == [own]) else 0
 
 
