@@ -3,11 +3,12 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help demo test lint types imports suite docs clean
+.PHONY: help demo test lint types imports suite soak docs clean
 
 help:
 	@echo "make demo   set up, train on an embedded data set in about a minute, write the report page"
 	@echo "make test   set up with the test tools, then lint, types, import layers and the whole suite"
+	@echo "make soak   the long tests of faults: kills at any moment, full disks, damage; with a summary"
 	@echo "make docs   set up and build the documentation into build/docs/index.html"
 	@echo "make clean  remove the environment and caches"
 
@@ -41,6 +42,9 @@ imports: $(VENV)/installed-test
 
 suite: $(VENV)/installed-test
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist worksteal $(PYTEST_ARGS)
+
+soak: $(VENV)/installed-test
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m soak --quiet tests/faults $(PYTEST_ARGS)
 
 $(VENV)/installed-docs: $(VENV)/installed pyproject.toml
 	$(BIN)/python -m pip install --quiet --editable '.[docs]'

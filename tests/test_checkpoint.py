@@ -16,6 +16,7 @@ from lg2ar.checkpoint import Checkpoint
 from lg2ar.config import Config
 from lg2ar.errors import InputError
 from lg2ar.records import EpochRecord
+from sealing import write_sealed
 
 
 def record(epoch: int) -> dict[str, Any]:
@@ -154,7 +155,7 @@ def test_a_weight_file_outside_the_run_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "run.json"
     head = json.loads(path.read_text())
     head["files"]["model"]["name"] = f"../{model_file(tmp_path).name}"
-    path.write_text(json.dumps(head))
+    write_sealed(path, head)
     with pytest.raises(InputError, match="outside the run"):
         checkpoint.read(tmp_path)
 

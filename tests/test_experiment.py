@@ -22,6 +22,7 @@ from lg2ar.experiment import choose_device
 from lg2ar.layers import BatchNorm
 from lg2ar.model import build
 from lg2ar.training import Trainer
+from sealing import write_sealed
 
 SMALL: dict[str, Any] = {"hidden": 8, "layers": 2, "batch_size": 8, "epochs": 4, "dropout": 0.1}
 
@@ -245,7 +246,7 @@ def test_what_does_not_fit_is_refused() -> None:
 def test_weights_that_do_not_fit_the_settings_are_refused(tmp_path: Path) -> None:
     lg2ar.pretrain(small(), {**SMALL, "epochs": 0}, out=tmp_path, device="cpu")
     run_file = tmp_path / "run.json"
-    run_file.write_text(run_file.read_text().replace('"hidden": 8', '"hidden": 16'))
+    write_sealed(run_file, run_file.read_text().replace('"hidden": 8', '"hidden": 16'))
     with pytest.raises(InputError, match="weights do not fit its settings"):
         lg2ar.load(tmp_path, "cpu")
 

@@ -24,6 +24,7 @@ from lg2ar.finetuning import held_out_split, load_finetuned
 from lg2ar.finetuning.early_stopping import TuningSettings
 from lg2ar.finetuning.network import EncodedRows, Network, Rows
 from lg2ar.finetuning.targets import Target, read_labels
+from sealing import write_sealed
 
 SMALL: dict[str, Any] = {"hidden": 8, "layers": 2, "epochs": 1}
 QUICK: dict[str, Any] = {"epochs": 25, "learning_rate": 1e-2, "hidden": 16, "batch_size": 32}
@@ -382,11 +383,11 @@ def test_damaged_folders_are_refused(tmp_path: Path) -> None:
     weights.write_bytes(whole)
     for part in ("config", "recipe", "target", "settings", "files", "scores"):
         rest = {key: value for key, value in head.items() if key != part}
-        (tmp_path / "finetuned.json").write_text(json.dumps(rest))
+        write_sealed(tmp_path / "finetuned.json", rest)
         with pytest.raises(InputError, match=r"finetuned\.json: damaged"):
             load_finetuned(tmp_path)
     head["settings"]["hidden"] = 17
-    (tmp_path / "finetuned.json").write_text(json.dumps(head))
+    write_sealed(tmp_path / "finetuned.json", head)
     with pytest.raises(InputError, match="damaged"):
         load_finetuned(tmp_path)
 

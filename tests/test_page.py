@@ -25,6 +25,7 @@ from lg2ar.report import document, svg
 from lg2ar.report.findings import Findings, untrained_embeddings
 from lg2ar.report.page import write_page, write_report
 from lg2ar.report.provenance import pretrain_command, reading_options, recorded_source
+from sealing import write_sealed
 
 VOID = {"meta", "br", "hr", "img", "input", "link"}
 EVIL = "<script>alert('x')</script>&\"\x00"
@@ -378,7 +379,7 @@ def test_folder_without_run(tmp_path: Path) -> None:
 def test_damaged_history(tmp_path: Path) -> None:
     folder = run(tmp_path, [epoch(1)])
     file = folder / "run.json"
-    file.write_text(file.read_text().replace('"loss"', '"lost"'))
+    write_sealed(file, file.read_text().replace('"loss"', '"lost"'))
     with pytest.raises(InputError, match="history is damaged"):
         write_page(folder)
 

@@ -19,6 +19,7 @@ from lg2ar.data.sources import open_source
 from lg2ar.errors import InputError
 from lg2ar.protocols import Reader
 from lg2ar.shipping import Check, read_encoder, ship, verify
+from sealing import save_sealed
 from tiny import write_graphs, write_wikics
 
 SMALL: dict[str, Any] = {"hidden": 8, "layers": 2, "epochs": 3, "batch_size": 16}
@@ -68,7 +69,7 @@ def test_other_weights_are_found_out(tmp_path: Path, capsys: pytest.CaptureFixtu
     with safe_open(path, framework="pt") as file:
         head = file.metadata()
     weights = {key: torch.zeros_like(value) for key, value in load_file(path).items()}
-    save_file(weights, tmp_path / "other.safetensors", metadata=head)
+    save_sealed(weights, tmp_path / "other.safetensors", head)
     checks = verify(tmp_path / "other.safetensors", device="cpu")
     assert not all(check.holds for check in checks)
     code = app(["verify", str(tmp_path / "other.safetensors")], standalone_mode=False)
@@ -85,7 +86,7 @@ def _head(path: Path, **changes: Any) -> None:
     with safe_open(path, framework="pt") as file:
         head = json.loads(file.metadata()["lg2ar"])
     head |= changes
-    save_file(load_file(path), path, metadata={"lg2ar": json.dumps(head)})
+    save_sealed(load_file(path), path, {"lg2ar": json.dumps(head)})
 
 
 def test_other_data_is_refused() -> None:
@@ -103,7 +104,7 @@ def test_other_data_is_refused() -> None:
         (lambda path: path.write_bytes(path.read_bytes()[:-9]), "damaged"),
         (lambda path: path.write_bytes(b""), "damaged"),
         (lambda path: save_file({"a": torch.ones(1)}, path), "not a shipped encoder"),
-        (lambda path: _head(path, format=9), "is of format 9; this version reads 1"),
+        (lambda path: _head(path, format=9), "is of format 9, written by a newer lg2ar"),
         (lambda path: _head(path, config={"hiden": 3}), "unknown setting 'hiden'"),
         (lambda path: _head(path, config={"hidden": 16}), "damaged"),
         (lambda path: _head(path, claims=[{"a": 1}]), "damaged"),

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from lg2ar.config import Config
 from lg2ar.data.dataset import Dataset
 from lg2ar.data.sources import read
-from lg2ar.errors import InputError, NonFiniteLossError
+from lg2ar.errors import InputError, MemoryShortageError, NonFiniteLossError
 from lg2ar.experiment import Run, load, pretrain
 from lg2ar.graph import Encoding, GraphBatch
 from lg2ar.model import LG2AR
@@ -25,6 +25,7 @@ __all__ = [
     "GraphBatch",
     "InputError",
     "LG2AREmbedder",
+    "MemoryShortageError",
     "NonFiniteLossError",
     "Run",
     "__version__",

@@ -6,6 +6,9 @@ the run's, and the files that the old one named go only after that. So whatever 
 dies at, the folder holds a complete state. Nothing is ever unpickled, and nobody else's file is
 touched.
 
+Weight files are checked against the SHA-256 in the JSON file, and that one against its own seal
+(:mod:`lg2ar.seals`). Folders of format 1, which had no seal, are read as before.
+
 Other models are kept the same way under a JSON file of another name (:func:`write_folder`).
 """
 
@@ -13,6 +16,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,12 +25,15 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load, save
 
+from lg2ar import seals
 from lg2ar.config import Config
 from lg2ar.errors import InputError
-from lg2ar.files import write_bytes
+from lg2ar.files import remove_leftovers, write_bytes
 
-FORMAT = 1
+FORMAT = 2
+UNSEALED = 1  # the format before this one
 RUN_FILE = "run.json"
+DIGITS = 16  # of the SHA-256 of a weight file, in its name
 
 Tensors = dict[str, torch.Tensor]
 
@@ -87,24 +94,30 @@ def write_folder(
         parts: Tensors, a weight file each.
     """
     folder = Path(folder)
-    old = _named_files(folder / file)
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        old = _own_files(folder, file, list(parts))
+        for part in parts:
+            remove_leftovers(folder, f"{part}-*.safetensors")
         files = {part: _write_tensors(folder, part, held) for part, held in parts.items()}
-        whole = {"format": FORMAT, **head, "files": files}
-        write_bytes(folder / file, json.dumps(whole, indent=1, allow_nan=False).encode())
+        whole = {"format": FORMAT, seals.KEY: seals.OPEN, **head, "files": files}
+        content = json.dumps(whole, indent=1, allow_nan=False).encode()
+        write_bytes(folder / file, seals.close(content))
         for name in old - {item["name"] for item in files.values()}:
             (folder / name).unlink(missing_ok=True)
     except OSError as error:
         raise InputError(f"{folder}: the run cannot be written there ({error}).") from None
 
 
-def make_folder(folder: str | Path) -> None:
-    """Make a folder where there is none yet, or say that it cannot be."""
+def remove_folder(folder: str | Path, file: str, parts: list[str]) -> None:
+    """Remove a folder's JSON file and then its weight files; what else is in the folder stays."""
+    folder = Path(folder)
+    own = _own_files(folder, file, parts)
     try:
-        Path(folder).mkdir(parents=True, exist_ok=True)
+        for name in (file, *sorted(own)):
+            (folder / name).unlink(missing_ok=True)
     except OSError as error:
-        raise InputError(f"{folder}: the run cannot be written there ({error}).") from None
+        raise InputError(f"{folder / file}: cannot be removed ({error}).") from None
 
 
 def read(folder: str | Path, *, with_training: bool = False) -> Checkpoint:
@@ -154,21 +167,40 @@ def read_head(folder: str | Path, file: str, command: str) -> dict[str, Any]:
     folder = Path(folder)
     path = folder / file
     try:
-        head = json.loads(path.read_text(encoding="utf-8"))
+        content = path.read_bytes()
+        head: dict[str, Any] = json.loads(content.decode("utf-8"))
     except FileNotFoundError:
         raise InputError(
             f"{folder}: there is no run here ({file} is missing); name a folder that "
             f"'{command}' wrote."
         ) from None
     except (OSError, ValueError, RecursionError) as error:
-        raise InputError(f"{path}: cannot be read ({error}); train again.") from None
-    if not isinstance(head, dict) or head.get("format") != FORMAT:
-        found = head.get("format") if isinstance(head, dict) else None
         raise InputError(
-            f"{path}: format {found} is not {FORMAT}, the one this version reads; use the version "
-            "of lg2ar that wrote it, or train again."
-        )
+            f"{path}: damaged, cannot be read ({error}); restore the file or train again."
+        ) from None
+    _check_format(path, head, content)
     return head
+
+
+def _check_format(path: Path, head: Any, content: bytes) -> None:
+    """Refuse a JSON file of a version that is not known here, or that is not as it was written."""
+    found = head.get("format") if isinstance(head, dict) else None
+    if type(found) is int and found > FORMAT:
+        raise InputError(
+            f"{path}: is of format {found}, written by a newer lg2ar; this version reads formats "
+            f"up to {FORMAT}: install the newer one."
+        )
+    sealed = seals.has_seal(content)
+    if found not in (FORMAT, UNSEALED) or sealed != (found == FORMAT):
+        raise InputError(
+            f"{path}: damaged, or not of lg2ar (format {found!r:.20}, this version reads "
+            f"{UNSEALED} and {FORMAT}); restore the file or train again."
+        )
+    if sealed and not seals.is_whole(content):
+        raise InputError(
+            f"{path}: damaged (its SHA-256 is not the recorded one); restore the file or train "
+            "again."
+        )
 
 
 def read_part(folder: str | Path, file: str, head: dict[str, Any], part: str) -> Tensors:
@@ -185,11 +217,29 @@ def _named_files(path: Path) -> set[str]:
         return set()
 
 
+def _own_files(folder: Path, file: str, parts: list[str]) -> set[str]:
+    """Weight files that a JSON file names, and those that a killed process had no time to name.
+
+    Nobody else's are called so: a part, and the first digits of the SHA-256 of what is inside.
+    """
+    own = _named_files(folder / file)
+    for part in parts:
+        for path in folder.glob(f"{part}-{'[0-9a-f]' * DIGITS}.safetensors"):
+            with suppress(OSError):
+                if path.name in own or _digest(path.read_bytes())[:DIGITS] in path.name:
+                    own.add(path.name)
+    return own
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
 def _write_tensors(folder: Path, part: str, tensors: Tensors) -> dict[str, str]:
     plain = {key: value.detach().cpu().contiguous() for key, value in tensors.items()}
     content = save(plain)
-    digest = hashlib.sha256(content).hexdigest()
-    name = f"{part}-{digest[:16]}.safetensors"
+    digest = _digest(content)
+    name = f"{part}-{digest[:DIGITS]}.safetensors"
     write_bytes(folder / name, content)
     return {"name": name, "sha256": digest}
 
@@ -201,7 +251,7 @@ def _read_tensors(folder: Path, file: str, item: dict[str, str]) -> Tensors:
         raise InputError(f"{folder / file}: names a weight file outside the run ({name!r}).")
     try:
         content = path.read_bytes()
-        if hashlib.sha256(content).hexdigest() != item["sha256"]:
+        if _digest(content) != item["sha256"]:
             raise InputError(
                 f"{path}: damaged or truncated (its SHA-256 is not the recorded one); restore the "
                 "file or train again."

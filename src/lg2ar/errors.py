@@ -10,3 +10,7 @@ class InputError(ValueError):
 
 class NonFiniteLossError(RuntimeError):
     """Training met a loss or a weight that is not a number; the last good state is kept."""
+
+
+class MemoryShortageError(RuntimeError):
+    """Memory did not suffice; the text names the settings to lower."""

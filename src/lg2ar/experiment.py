@@ -25,12 +25,14 @@ from lg2ar.data.sources import Source, open_source
 from lg2ar.errors import InputError
 from lg2ar.evaluation import calibrate, embed
 from lg2ar.fast.suitability import settle_step
+from lg2ar.files import writes_alone
 from lg2ar.graph import GraphBatch
 from lg2ar.methods import build
 from lg2ar.model import Method
 from lg2ar.records import EpochRecord, RunRecord, Score, versions
 from lg2ar.sampling import repeatable
 from lg2ar.selecting import checked_places
+from lg2ar.shortage import naming_settings
 from lg2ar.training import Batches, OnEpoch, Trainer
 
 # Numbers in one layer's rows of a batch, nodes and edges, below which one thread is as fast as two.
@@ -165,6 +167,7 @@ def choose_device(name: str | torch.device = "auto") -> torch.device:
     return device
 
 
+@writes_alone
 def pretrain(
     source: Source,
     config: Config | Mapping[str, Any] | None = None,
@@ -203,6 +206,7 @@ def pretrain(
     Raises:
         InputError: When source, settings or folder cannot be worked with.
         NonFiniteLossError: When training broke down; ``out`` then holds the last good state.
+        MemoryShortageError: When memory did not suffice; the same holds.
 
     Examples:
         >>> from lg2ar.data.toy import toy_graphs
@@ -227,7 +231,8 @@ def pretrain(
             "where it was begun, or choose another folder."
         )
     config = settled
-    trainer = _make_trainers([config], graph, target)[0]
+    with naming_settings(target, **_memory(config)):
+        trainer = _make_trainers([config], graph, target)[0]
     if earlier is not None:
         _take_up(str(out), trainer, earlier, config.epochs)
     if on_start is not None:
@@ -236,8 +241,10 @@ def pretrain(
 
     def save() -> None:
         if out is not None:
-            _update(run, trainer, store)
-            _save(out, run, trainer)
+            try:
+                _update(run, trainer, store)
+            finally:  # what training needs to go on is kept even where the data is gone by now
+                _save(out, run, trainer)
 
     def look(epoch: int) -> None:
         if epoch in embed_at and (on_embeddings is not None or on_run is not None):
@@ -255,7 +262,7 @@ def pretrain(
             on_epoch(record)
         look(record.epoch)
 
-    with sensible_threads(graph, config, target):
+    with sensible_threads(graph, config, target), naming_settings(target, **_memory(config)):
         store = as_store(graph, target)
         if earlier is None:
             save()  # so that a folder that cannot be written is found now, not after the work
@@ -351,6 +358,12 @@ def pretrain_many(
     for run, trainer in zip(runs, trainers, strict=True):
         _update(run, trainer, store)
     return runs
+
+
+def _memory(config: Config) -> dict[str, int]:
+    """The settings that a step's memory grows with."""
+    names = ["batch_size", "hidden", "layers"] + (["hops"] if config.level == "node" else [])
+    return {name: getattr(config, name) for name in names}
 
 
 def _new_run(config: Config, recipe: FeatureRecipe, dataset: Dataset, trainer: Trainer) -> Run:

@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
+from safetensors.torch import load, save
 from torch import Tensor
 
+from lg2ar import seals
 from lg2ar.benchmarks import hyperparameters
 from lg2ar.config import Config
 from lg2ar.data.benchmarks import find_benchmark
@@ -34,7 +35,8 @@ from lg2ar.protocols import Reader
 from lg2ar.records import versions
 from lg2ar.training import OnEpoch
 
-FORMAT = 1
+FORMAT = 2
+UNSEALED = 1  # the format before this one, without a checksum
 PROTOCOLS = ("strict", "paper")
 
 # Another device or version adds up in another order, and a graph at the border of two classes may
@@ -175,13 +177,11 @@ def read_encoder(path: str | Path) -> ShippedEncoder:
     """
     path = Path(path)
     try:
+        content = path.read_bytes()
         with safe_open(path, framework="pt") as file:
             head = json.loads((file.metadata() or {})["lg2ar"])
-            weights = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
-        if head["format"] != FORMAT:
-            raise InputError(
-                f"{path}: is of format {head['format']!r}; this version reads {FORMAT}."
-            )
+        weights = load(content)
+        _check_whole(head["format"], content)
         config, recipe = Config.make(head["config"]), FeatureRecipe.from_dict(head["recipe"])
         return ShippedEncoder(
             config=config,
@@ -207,6 +207,22 @@ def read_encoder(path: str | Path) -> ShippedEncoder:
         if isinstance(error, InputError):
             raise InputError(f"{path}: {error}") from None
         raise InputError(f"{path}: not a shipped encoder, or a damaged one ({error}).") from None
+
+
+def _check_whole(found: object, content: bytes) -> None:
+    if type(found) is int and found > FORMAT:
+        raise InputError(
+            f"is of format {found}, written by a newer lg2ar; this version reads formats up to "
+            f"{FORMAT}: install the newer one."
+        )
+    sealed = seals.has_seal(content)
+    if found not in (FORMAT, UNSEALED) or sealed != (found == FORMAT):
+        raise InputError(f"not a shipped encoder, or a damaged one (format {found!r:.20}).")
+    if sealed and not seals.is_whole(content):
+        raise InputError(
+            "damaged (its SHA-256 is not the recorded one); restore the file, or make it again "
+            "with 'lg2ar ship'."
+        )
 
 
 def verify(path: str | Path, *, device: str = "auto") -> list[Check]:
@@ -270,9 +286,10 @@ def _write(
         "epochs": shipped.epochs,
         "claims": [asdict(claim) for claim in claims],
     }
-    content = save(dict(weights), metadata={"lg2ar": json.dumps(head, allow_nan=False)})
+    about = {"lg2ar": json.dumps(head, allow_nan=False), seals.KEY: seals.OPEN}
+    content = save(dict(weights), metadata=about)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_bytes(path, content)
+        write_bytes(path, seals.close(content))
     except OSError as error:
         raise InputError(f"{path}: cannot be written ({error}).") from None

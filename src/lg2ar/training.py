@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sys
 import time
+import traceback
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -17,6 +18,7 @@ from lg2ar.graph import GraphBatch
 from lg2ar.model import Method, StepOutput
 from lg2ar.records import EpochRecord
 from lg2ar.sampling import float32, private_randomness, repeatable, seed_from
+from lg2ar.shortage import is_shortage
 
 Batches = Callable[[int], Iterable[GraphBatch]]
 OnEpoch = Callable[[EpochRecord], None]
@@ -119,6 +121,8 @@ class Trainer:
                     if due and on_checkpoint is not None:
                         on_checkpoint()
         except BaseException as error:
+            if is_shortage(error):  # what the failed step holds is needed for what follows
+                traceback.clear_frames(error.__traceback__)
             self._roll_back(good)  # never a state from the middle of an epoch
             if on_checkpoint is not None:
                 on_checkpoint()

@@ -33,10 +33,12 @@ from lg2ar.cli.options import (
 from lg2ar.cli.progress import progress
 from lg2ar.cli.report import report
 from lg2ar.cli.shipping import ship, verify
+from lg2ar.cli.stopping import INTERRUPTED, stopping_in_time, tell_rest
 from lg2ar.cli.studies import figure, reproduce, table
 from lg2ar.cli.tune import tune
 from lg2ar.data.reading import ReadOptions
-from lg2ar.errors import InputError, NonFiniteLossError
+from lg2ar.errors import InputError, MemoryShortageError, NonFiniteLossError
+from lg2ar.shortage import is_shortage
 
 if TYPE_CHECKING:
     from lg2ar.config import Level
@@ -224,16 +226,20 @@ def main() -> NoReturn:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that cannot show ± shows ?
     try:
-        with _telling():
+        with stopping_in_time(), _telling():
             code = app(standalone_mode=False)
-    except (InputError, NonFiniteLossError) as error:
+    except (InputError, NonFiniteLossError, MemoryShortageError) as error:
         _refuse(str(error))
+    except (KeyboardInterrupt, typer.Abort):
+        sys.exit(tell_rest())
     except Exception as error:
         if hasattr(error, "format_message"):  # what typer says of a misspelt command or option
             _refuse_usage(error)
-        if isinstance(error, MemoryError) or "allocate" in str(error) or "memory" in str(error):
+        if is_shortage(error):
             _refuse("out of memory; lower hidden, batch_size or degree_cap.")
         raise
+    if code == INTERRUPTED:  # as what typer hands on every interrupt
+        sys.exit(tell_rest())
     sys.exit(code if isinstance(code, int) else 0)
 
 

@@ -38,6 +38,9 @@ def convert(
     replace: Annotated[
         bool, typer.Option("--replace", help="Write OUT anew where it is there already.")
     ] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Do nothing where OUT holds the graphs already.")
+    ] = False,
     data: DataOption = None,
 ) -> None:
     """Put graphs on a disk, to be trained on batch by batch; for more data than memory.
@@ -46,18 +49,22 @@ def convert(
     into memory, convert it in parts, one after the other with --append. One large graph becomes a
     folder; its table of edges is read some rows at a time.
     """
-    from lg2ar.data.conversion import check_out, write_on_disk
+    from lg2ar.data.conversion import check_out, holds_already, write_on_disk
     from lg2ar.data.mapped_layout import SUFFIX
 
     look_for_data_in(data)
     if out.suffix == SUFFIX:
-        _map(source, out, reading, append, replace)
+        _map(source, out, reading, append, replace, resume)
         return
     if out.exists() and out.resolve() in own_files(Path(source)):
         raise InputError(f"{out}: is the source itself; choose another OUT.")
-    check_out(out, append=append, replace=replace)  # before a long reading
+    if not resume:
+        check_out(out, append=append, replace=replace)  # before a long reading
     dataset = open_and_tell(source, reading)
-    with counting("interrupted; nothing was written.") as tell:
+    if resume and (number := holds_already(out, dataset, append=append)):
+        print(f"{out} holds these graphs already, {number} in all")
+        return
+    with counting("interrupted; nothing was written, the same command begins again.") as tell:
         number = write_on_disk(
             out,
             dataset,
@@ -69,14 +76,20 @@ def convert(
     print(f"{out} holds {number} graphs ({size:.1f} MB)")
 
 
-def _map(source: str, out: Path, reading: ReadOptions, append: bool, replace: bool) -> None:
+def _map(
+    source: str, out: Path, reading: ReadOptions, append: bool, replace: bool, resume: bool
+) -> None:
     """Write one large graph as a folder."""
+    from lg2ar.data.mapped_layout import read_manifest
     from lg2ar.data.mapping import check_folder, write_mapped
 
     if append:
         raise InputError(f"{out}: one large graph cannot be added to; leave --append out.")
     if out.exists() and out.resolve() == Path(source).resolve():
         raise InputError(f"{out}: is the source itself; choose another OUT.")
+    if resume and out.exists():  # it takes its place only once it is whole
+        print(f"{out} holds one graph of {read_manifest(out).num_nodes} nodes already")
+        return
     check_folder(out, replace=replace)  # before a long reading
     manifest = None
     from lg2ar.data.sources import are_tables

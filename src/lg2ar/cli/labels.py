@@ -54,6 +54,9 @@ def finetune(
     replace: Annotated[
         bool, typer.Option("--replace", help="Replace the fine-tuned model in --out.")
     ] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with what was begun in --out.")
+    ] = False,
     setting: SettingOption = None,
     seed: Annotated[int | None, typer.Option(help="Short for --set seed=N.")] = None,
     device: DeviceOption = "auto",
@@ -71,7 +74,7 @@ def finetune(
     trained = load(run, device)
     dataset = open_and_tell(source, reading, trained.config.level, trained.reading)
     epochs = int(settings["epochs"]) if isinstance(settings.get("epochs"), int) else 200
-    with counting("interrupted; nothing was written.") as tell:
+    with counting("interrupted; what was done is kept, --resume goes on.") as tell:
 
         def on_epoch(name: str, record: TunedEpoch) -> None:
             text = f"{name}: loss {record.loss:.4f}, validation {record.validation_loss:.4f}"
@@ -88,6 +91,7 @@ def finetune(
             floor=floor,
             out=out,
             overwrite=replace,
+            resume=resume,
             on_epoch=on_epoch,
             **settings,
         )

@@ -39,6 +39,9 @@ SettingOption = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="One setting; may be repeated."),
 ]
+ResumeOption = Annotated[
+    bool, typer.Option("--resume", help="Go on with what is there; this command always does.")
+]
 DeviceOption = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
-import typer
+from lg2ar.cli.stopping import told_when_stopped
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -61,7 +60,8 @@ def counting(interrupted: str) -> Iterator[Tell]:
     """A progress bar for work that comes in pieces; silent where there is no terminal.
 
     Args:
-        interrupted: What to say when a person stops it; the exit code is then 130.
+        interrupted: What to say when a person or the system stops it; the exit code is then 130 or
+            143.
     """
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
@@ -79,8 +79,5 @@ def counting(interrupted: str) -> Iterator[Tell]:
         def tell(done: int, total: int, text: str = "") -> None:
             bar.update(task, completed=done, total=total, text=text)
 
-        try:
+        with told_when_stopped(interrupted):
             yield tell
-        except KeyboardInterrupt:
-            print(f"lg2ar: {interrupted}", file=sys.stderr)
-            raise typer.Exit(130) from None

@@ -12,11 +12,13 @@ import typer
 from lg2ar.cli.options import (
     DataOption,
     DeviceOption,
+    ResumeOption,
     SettingOption,
     look_for_data_in,
     read_settings,
     read_words,
 )
+from lg2ar.cli.stopping import told_when_stopped
 from lg2ar.errors import InputError
 
 TableArgument = Annotated[
@@ -50,6 +52,7 @@ def reproduce(
         Path | None,
         typer.Option(help="File to append runs to; default: results/TABLE.jsonl."),
     ] = None,
+    resume: ResumeOption = False,
     device: DeviceOption = "auto",
     data: DataOption = None,
 ) -> None:
@@ -80,14 +83,17 @@ def reproduce(
         done += 1
         print(_line(record), flush=True)
 
-    failed = reproduce(
-        runs,
-        protocols,
-        ledger,
-        Runner(choose_device(device)),
-        on_record=report,
-        on_failure=lambda task, why: print(f"{task}: not run: {why}", file=sys.stderr, flush=True),
-    )
+    with told_when_stopped("interrupted; finished runs are kept, the same command goes on."):
+        failed = reproduce(
+            runs,
+            protocols,
+            ledger,
+            Runner(choose_device(device)),
+            on_record=report,
+            on_failure=lambda task, why: print(
+                f"{task}: not run: {why}", file=sys.stderr, flush=True
+            ),
+        )
     there = len(runs) - done - failed
     print(f"{done} runs done, {there} were there already, {failed} failed; records: {file}")
     if failed:

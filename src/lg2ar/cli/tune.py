@@ -10,6 +10,7 @@ import typer
 from lg2ar.cli.options import (
     DataOption,
     DeviceOption,
+    ResumeOption,
     SettingOption,
     SourceArgument,
     look_for_data_in,
@@ -46,6 +47,7 @@ def tune(
     ] = None,
     setting: SettingOption = None,
     seed: Annotated[int, typer.Option(min=0, max=2**31, help="Fixes what is drawn.")] = 0,
+    resume: ResumeOption = False,
     device: DeviceOption = "auto",
     data: DataOption = None,
 ) -> None:

@@ -16,6 +16,7 @@ import torch
 from lg2ar.config import Level
 from lg2ar.data.dataset import Dataset
 from lg2ar.errors import InputError
+from lg2ar.files import written_beside
 from lg2ar.graph import GraphBatch
 
 KNOWN = ("x", "edge_index", "batch", "edge_weight", "edge_attr", "y")
@@ -79,7 +80,8 @@ def write_arrays(path: str | Path, dataset: Dataset) -> None:
         "y": dataset.y,
     }
     kept = {name: value.cpu().numpy() for name, value in arrays.items() if value is not None}
-    np.savez_compressed(path, **kept)  # type: ignore[arg-type]
+    with written_beside(Path(path)) as beside, open(beside, "wb") as file:
+        np.savez_compressed(file, **kept)  # type: ignore[arg-type]
 
 
 def _load(path: Path) -> dict[str, np.ndarray]:

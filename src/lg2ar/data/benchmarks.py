@@ -29,7 +29,7 @@ from torch import Tensor
 from lg2ar.config import Level
 from lg2ar.data.dataset import Dataset
 from lg2ar.errors import InputError
-from lg2ar.files import write_bytes
+from lg2ar.files import is_unwritable, write_bytes
 from lg2ar.graph import GraphBatch
 from lg2ar.splits import Splits
 
@@ -318,6 +318,11 @@ def _read_raw(benchmark: Benchmark, root: Path) -> dict[str, Tensor]:
     except MemoryError:
         raise
     except Exception as error:  # damaged data can raise nearly anything
+        if is_unwritable(error):
+            raise InputError(
+                f"{raw.parent}: cannot be written ({_reason(error)}); make room there, or choose "
+                "another data folder with --data or LG2AR_DATA."
+            ) from None
         raise _explained(error, benchmark, raw, missing) from None
     _check(benchmark, dataset, raw)
     return {**_packed(dataset), **_packed_splits(graphs[0])}

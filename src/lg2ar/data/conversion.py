@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-import glob
 import hashlib
 import json
-import os
 import shutil
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
+from lg2ar.data import disk_sums
 from lg2ar.data.batches import GraphStore
 from lg2ar.data.columns import Column, Columns
 from lg2ar.data.dataset import Dataset
 from lg2ar.data.disk_layout import RAW, SUFFIX, About, Layout, RawColumn
 from lg2ar.data.on_disk import DiskFile
 from lg2ar.errors import InputError
+from lg2ar.files import alone_with, written_beside
 
 # Graphs that are written at a time.
 STEP = 500
@@ -63,12 +62,11 @@ def write_on_disk(
     parts = [data] if isinstance(data, Dataset) else data
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with _beside(path) as beside:
+        with alone_with(path), written_beside(path) as beside:
             held = DiskFile(path) if append and path.exists() else None
             if held is not None:
                 shutil.copyfile(path, beside)
             number = _write(beside, parts, held, on_graphs)
-            _settle(beside, path)
     except (OSError, OverflowError, sqlite3.Error) as error:
         raise InputError(f"{path}: cannot be written ({error}).") from None
     return number
@@ -86,6 +84,22 @@ def check_out(path: Path, *, append: bool, replace: bool) -> None:
         raise InputError("--append and --replace cannot both be meant; leave one out.")
     if path.exists() and not (append or replace):
         raise InputError(f"{path}: is there already; add to it (--append) or --replace it.")
+
+
+def holds_already(path: Path, part: Dataset, *, append: bool) -> int:
+    """How many graphs a file holds where these are among them, or are all; else 0.
+
+    Args:
+        path: The file; it need not be there.
+        part: The graphs.
+        append: Whether they may have been added to others.
+    """
+    if not path.exists():
+        return 0
+    with alone_with(path):  # nobody is at it, and what a killed one left goes
+        held = DiskFile(path)
+        own, parts = part.fingerprint(), held.parts()
+    return held.about.num_graphs if (own in parts if append else parts == [own]) else 0
 
 
 def _write(
@@ -119,46 +133,6 @@ def _check_new(part: Dataset, known: set[str]) -> None:
             "before, or give the graphs other ids."
         )
     known.update(names)
-
-
-def _settle(beside: Path, path: Path) -> None:
-    """Move the file to its place once it is on the disk."""
-    with open(beside, "rb+") as file:
-        os.fsync(file.fileno())
-    os.replace(beside, path)
-    if os.name == "posix":
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
-
-
-@contextmanager
-def _beside(path: Path) -> Iterator[Path]:
-    """A file beside another, gone at the end; what killed conversions left is removed first."""
-    for left in path.parent.glob(f".{glob.escape(path.name)}.*.part"):
-        if not _at_work(left.name.split(".")[-2]):
-            with suppress(OSError):
-                left.unlink()
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        yield part
-    finally:
-        part.unlink(missing_ok=True)
-
-
-def _at_work(process: str) -> bool:
-    """Whether a process of that number is running; where that is not told, the file says it."""
-    if os.name != "posix":
-        return False  # what another process has open cannot be removed there
-    try:
-        os.kill(int(process), 0)
-    except (ValueError, OverflowError, ProcessLookupError):
-        return False
-    except PermissionError:
-        return True
-    return int(process) != os.getpid()
 
 
 @dataclass
@@ -210,6 +184,10 @@ class _Writer:
     def __init__(self, connection: sqlite3.Connection, held: DiskFile | None) -> None:
         self._connection = connection
         self._about = None if held is None else held.about
+        self._parts = [] if held is None else held.parts()
+        # Of a file without checksums, which an earlier version wrote, none are begun in the middle.
+        self._summed = held is None or bool(held.sums)
+        self._sums = {} if held is None else dict(held.sums)
         self._tallies: dict[str, list[Tally]] = {"nodes": [], "edges": []}
         if self._about is not None:
             for of in ("nodes", "edges"):
@@ -232,6 +210,7 @@ class _Writer:
             if on_graphs is not None:
                 on_graphs(done, total)
         self._about = replace(about, num_graphs=total)
+        self._parts.append(part.fingerprint())
 
     def finish(self) -> About:
         """Write what is known of all graphs together."""
@@ -245,9 +224,17 @@ class _Writer:
         about = replace(self._about, layout=layout)
         self._connection.executemany(
             "INSERT OR REPLACE INTO about VALUES (?, ?)",
-            [("about", about.to_json()), ("fingerprint", about.fingerprint)],
+            [
+                ("about", about.to_json()),
+                ("fingerprint", about.fingerprint),
+                ("parts", json.dumps(self._parts)),
+                *([("sums", json.dumps(self._all_sums(about)))] if self._summed else []),
+            ],
         )
         return about
+
+    def _all_sums(self, about: About) -> dict[str, int]:
+        return {**self._sums, "about": disk_sums.of_text(about.to_json())}
 
     def _begin(self, part: Dataset) -> About:
         """Make the tables for data like this."""
@@ -264,6 +251,7 @@ class _Writer:
             f"CREATE TABLE graphs (id INTEGER PRIMARY KEY, {columns})",
             "CREATE TABLE rows (id INTEGER PRIMARY KEY, name TEXT, label, targets TEXT)",
             "CREATE TABLE about (key TEXT PRIMARY KEY, value TEXT)",
+            disk_sums.TABLE,
         ):
             self._connection.execute(statement)
         return about
@@ -292,10 +280,10 @@ class _Writer:
             labels = [places[label] for label in labels]
         names = [None] * number if part.ids is None else part.ids
         columns = [[_plain(value) for value in part.targets[name]] for name in about.targets]
-        rows = (
-            (first + place, names[place], labels[place], json.dumps([c[place] for c in columns]))
-            for place in range(number)
-        )
+        targets = [json.dumps([column[place] for column in columns]) for place in range(number)]
+        for name, values in zip(disk_sums.COLUMNS, (names, labels, targets), strict=True):
+            self._sums |= disk_sums.of_values(name, values, self._sums)
+        rows = zip(range(first, first + number), names, labels, targets, strict=True)
         self._connection.executemany("INSERT INTO rows VALUES (?, ?, ?, ?)", rows)
 
     def _write_graphs(self, layout: Layout, part: Dataset, first: int) -> Iterator[int]:
@@ -316,6 +304,7 @@ class _Writer:
         sizes = {"nodes": store.num_nodes, "edges": store.num_edges}
         edge_index = store.graph.edge_index.cpu().numpy()
         marks = ", ".join("?" * (1 + len(layout.names())))
+        self._sums |= disk_sums.of_sizes(store.num_nodes, store.num_edges, self._sums)
 
         def row(place: int) -> tuple[Any, ...]:
             nodes, edges = (
@@ -329,8 +318,11 @@ class _Writer:
 
         for start in range(0, len(store), STEP):
             end = min(start + STEP, len(store))
-            query = f"INSERT INTO graphs VALUES ({marks})"
-            self._connection.executemany(query, map(row, range(start, end)))
+            rows = [row(place) for place in range(start, end)]
+            self._connection.executemany(f"INSERT INTO graphs VALUES ({marks})", rows)
+            if self._summed:
+                sums = [(place, disk_sums.of_tensors(blobs)) for place, _, _, *blobs in rows]
+                self._connection.executemany("INSERT INTO checks VALUES (?, ?)", sums)
             yield first + end
 
     def _encoded(

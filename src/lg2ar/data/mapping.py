@@ -20,7 +20,7 @@ from lg2ar.data.dataset import Dataset
 from lg2ar.data.disk_layout import RAW, Layout
 from lg2ar.data.mapped_layout import MANIFEST, SUFFIX, ArrayFile, Manifest
 from lg2ar.errors import InputError
-from lg2ar.files import write_bytes
+from lg2ar.files import alone_with, write_bytes
 
 # Bytes of a file's header: the shape, which is known at the end only, is written into it then.
 HEADER = 128
@@ -187,11 +187,12 @@ def writing(path: Path) -> Iterator[FolderWriter]:
     """A folder to write into, which takes its place at the end if nothing went wrong."""
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
-        _clear(path)
-        part.mkdir(parents=True)
-        with FolderWriter(part) as writer:
-            yield writer
-        _settle(part, path)
+        with alone_with(path):
+            _clear(path)
+            part.mkdir(parents=True)
+            with FolderWriter(part) as writer:
+                yield writer
+            _settle(part, path)
     except (OSError, OverflowError) as error:
         raise InputError(f"{path}: cannot be written ({error}).") from None
     finally:

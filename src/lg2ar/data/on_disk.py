@@ -18,10 +18,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from lg2ar.data import disk_sums
 from lg2ar.data.batches import Store
 from lg2ar.data.columns import Column, Columns
 from lg2ar.data.dataset import Dataset
 from lg2ar.data.disk_layout import RAW, TABLES, About, Field, Layout, RawColumn, damaged, opened
+from lg2ar.data.disk_sums import TensorSums
 from lg2ar.errors import InputError
 from lg2ar.graph import GraphBatch
 
@@ -81,17 +83,21 @@ class DiskFile:
         self.path = path
         if not path.is_file():
             raise InputError(f"{path}: there is no such file.")
+        disk_sums.check_size(path)
         with opened(path) as connection:
             query = "SELECT COUNT(*) FROM sqlite_master WHERE type = 'table' AND name IN (?, ?, ?)"
             if connection.execute(query, TABLES).fetchone() != (len(TABLES),):
                 raise damaged(path, "its tables are not there")
+            self.sums = disk_sums.read(path, _said(connection, "sums"))
             self.about = self._read_about(connection)
             self.num_nodes, self.num_edges = self._read_sizes(connection)
         self._first = np.cumsum(self.num_nodes) - self.num_nodes
 
     def _read_about(self, connection: sqlite3.Connection) -> About:
+        said = _said(connection, "about")
+        disk_sums.check(self.path, self.sums, {"about": disk_sums.of_text(str(said))})
         try:
-            return About.from_json(_said(connection, "about"))
+            return About.from_json(said)
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise damaged(self.path, f"what it says of itself: {error}") from None
 
@@ -106,7 +112,19 @@ class DiskFile:
             raise damaged(self.path, f"{len(places)} of {self.about.num_graphs} graphs")
         if (nodes < 1).any() or (edges < 0).any():
             raise damaged(self.path, "a graph without nodes")
+        disk_sums.check(self.path, self.sums, disk_sums.of_sizes(nodes, edges))
         return nodes, edges
+
+    def parts(self) -> list[str]:
+        """Fingerprints of the parts that the file was made of, one after the other."""
+        with opened(self.path) as connection:
+            said = _said(connection, "parts")
+        try:
+            # A file of an earlier version does not say; all of it is then one part.
+            parts = [self.about.fingerprint] if said is None else json.loads(said)
+        except (ValueError, TypeError, RecursionError) as error:
+            raise damaged(self.path, f"its parts: {error}") from None
+        return [str(part) for part in parts] if isinstance(parts, list) else []
 
     def names(self) -> tuple[str, ...] | None:
         """What each graph is called."""
@@ -115,10 +133,11 @@ class DiskFile:
     def labels(self) -> Tensor | None:
         """The label of each graph."""
         kind = self.about.labels
+        if kind is None:
+            return None
+        held = self._of_rows("label")
         try:
-            return (
-                None if kind is None else torch.from_numpy(np.array(self._of_rows("label"), kind))
-            )
+            return torch.from_numpy(np.array(held, kind))
         except (ValueError, TypeError, OverflowError) as error:
             raise damaged(self.path, f"labels: {error}") from None
 
@@ -141,6 +160,7 @@ class DiskFile:
             found = [row[0] for row in connection.execute(query)]
         if len(found) != self.about.num_graphs:
             raise damaged(self.path, f"{len(found)} of {self.about.num_graphs} rows")
+        disk_sums.check(self.path, self.sums, disk_sums.of_values(column, found))
         return found
 
     def columns(self, of: Literal["nodes", "edges"]) -> Columns:
@@ -159,11 +179,14 @@ class DiskFile:
         found: dict[int, tuple[Any, ...]] = {}
         with opened(self.path) as connection:
             self._check_same(connection)
+            sums = TensorSums(self.path, self.about.layout, fields, connection)
             for start in range(0, len(wanted), ASKED):
                 asked = wanted[start : start + ASKED]
                 marks = ", ".join("?" * len(asked))
                 query = f"SELECT {listed} FROM graphs WHERE id IN ({marks})"
-                found.update((row[0], row[1:]) for row in connection.execute(query, asked))
+                rows = {row[0]: row[1:] for row in connection.execute(query, asked)}
+                sums.check(rows)
+                found |= rows
         if len(found) != len(wanted):
             raise damaged(self.path, "a graph is missing")
         return [found[place] for place in places.tolist()]
@@ -173,9 +196,12 @@ class DiskFile:
         sizes = self.num_nodes if found.of == "nodes" else self.num_edges
         with opened(self.path) as connection:
             self._check_same(connection)
-            cursor = connection.execute(f"SELECT COL_{found.name} FROM graphs ORDER BY id")
+            cursor = connection.execute(f"SELECT id, COL_{found.name} FROM graphs ORDER BY id")
+            sums = TensorSums(self.path, self.about.layout, [found.name], connection)
             for start in range(0, len(sizes), ASKED):
-                blobs = [row[0] for row in cursor.fetchmany(ASKED)]
+                rows = {row[0]: row[1:] for row in cursor.fetchmany(ASKED)}
+                sums.check(rows)
+                blobs = [row[0] for row in rows.values()]
                 try:
                     yield _whole(found, blobs, {found.of: sizes[start : start + ASKED]})
                 except (ValueError, TypeError) as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import traceback
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -16,6 +17,7 @@ from lg2ar.finetuning.network import EncodedRows, Network, Rows, outputs_of, tra
 from lg2ar.finetuning.splits import Split
 from lg2ar.finetuning.targets import Target
 from lg2ar.sampling import repeatable, seed_from
+from lg2ar.shortage import is_shortage
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,6 +83,22 @@ class TunedEpoch:
 
 OnTunedEpoch = Callable[[TunedEpoch], None]
 
+# Epochs after which a state is kept.
+KEEP_EVERY = 10
+
+
+@dataclass(frozen=True, eq=False)
+class State:
+    """Everything that a later epoch depends on, at the end of one.
+
+    Attributes:
+        tensors: Weights, the best ones so far, and Adam's moments.
+        history: One record per epoch.
+    """
+
+    tensors: dict[str, Tensor]
+    history: list[TunedEpoch]
+
 
 def fit(
     network: Network,
@@ -90,6 +108,9 @@ def fit(
     target: Target,
     settings: TuningSettings,
     on_epoch: OnTunedEpoch | None = None,
+    *,
+    earlier: State | None = None,
+    on_state: Callable[[State], None] | None = None,
 ) -> list[TunedEpoch]:
     """Train a network, and leave it as it was when the validation loss was lowest.
 
@@ -101,6 +122,9 @@ def fit(
         target: What the network is to tell.
         settings: How.
         on_epoch: Called with each epoch's record.
+        earlier: Where to go on from; what comes out is then the same.
+        on_state: Called with the state now and then, and once at the end, whether that was reached
+            or an error or an interrupt came first.
 
     Returns:
         A record per epoch.
@@ -108,36 +132,103 @@ def fit(
     Raises:
         NonFiniteLossError: When a loss is not a number.
     """
-    used = np.concatenate([split.train, split.validation])
-    source = EncodedRows(rows, network, used) if network.frozen else rows
-    optimizer = torch.optim.Adam(network.trained(), lr=settings.learning_rate)
-    checked = list(source.chunks(split.validation))
-    truth = wanted[torch.from_numpy(split.validation).to(wanted.device)]
-    history: list[TunedEpoch] = []
-    best, weights = math.inf, _copied(network)
-    stop_after = settings.patience
-    for epoch in range(1, settings.epochs + 1):
+    fitting = _Fitting(network, rows, wanted, split, target, settings)
+    if earlier is not None:
+        fitting.restore(earlier)
+    good = fitting.state()
+    try:
+        while not fitting.done:
+            record = fitting.run_epoch()
+            good = fitting.state()
+            if on_epoch is not None:
+                on_epoch(record)
+            if on_state is not None and record.epoch % KEEP_EVERY == 0:
+                on_state(good)
+    except BaseException as error:
+        if is_shortage(error):  # what the failed step holds is needed for what follows
+            traceback.clear_frames(error.__traceback__)
+        if on_state is not None:
+            on_state(good)
+        raise
+    if on_state is not None:
+        on_state(good)
+    network.load_state_dict(fitting.best)
+    network.eval()
+    return fitting.history
+
+
+class _Fitting:
+    """A network while it is trained; see :func:`fit`."""
+
+    def __init__(
+        self,
+        network: Network,
+        rows: Rows,
+        wanted: Tensor,
+        split: Split,
+        target: Target,
+        settings: TuningSettings,
+    ) -> None:
+        self.network, self.settings = network, settings
+        self.wanted, self.split, self.target = wanted, split, target
+        used = np.concatenate([split.train, split.validation])
+        self.source = EncodedRows(rows, network, used) if network.frozen else rows
+        self.optimizer = torch.optim.Adam(network.trained(), lr=settings.learning_rate)
+        self.checked = list(self.source.chunks(split.validation))
+        self.truth = wanted[torch.from_numpy(split.validation).to(wanted.device)]
+        self.history: list[TunedEpoch] = []
+        self.best = _copied(network)
+
+    @property
+    def done(self) -> bool:
+        """Whether all epochs are over, or the validation loss has not fallen for too long."""
+        epoch, settings = len(self.history), self.settings
+        if not epoch:
+            return False
+        best = min(self.history, key=lambda record: record.validation_loss).epoch
+        return epoch >= min(settings.epochs, best + settings.patience)
+
+    def run_epoch(self) -> TunedEpoch:
+        epoch, settings = len(self.history) + 1, self.settings
         torch.manual_seed(seed_from(settings.seed, "dropout", epoch))
-        batches = source.shuffled(split.train, settings.batch_size, seed_from(settings.seed, epoch))
-        loss = float(train(network, optimizer, batches, wanted, target.loss))
-        validation_loss = float(target.loss(outputs_of(network, checked), truth))
+        order = seed_from(settings.seed, epoch)
+        batches = self.source.shuffled(self.split.train, settings.batch_size, order)
+        loss = float(train(self.network, self.optimizer, batches, self.wanted, self.target.loss))
+        outputs = outputs_of(self.network, self.checked)
+        validation_loss = float(self.target.loss(outputs, self.truth))
         if not math.isfinite(loss):
             raise NonFiniteLossError(
                 f"The loss became {loss} in epoch {epoch} of fine-tuning: lower learning_rate "
                 f"(now {settings.learning_rate:g})."
             )
         record = TunedEpoch(epoch=epoch, loss=loss, validation_loss=_finite(validation_loss))
-        history.append(record)
-        if on_epoch is not None:
-            on_epoch(record)
-        if record.validation_loss < best:
-            best, weights = record.validation_loss, _copied(network)
-            stop_after = epoch + settings.patience
-        if epoch >= stop_after:
-            break
-    network.load_state_dict(weights)
-    network.eval()
-    return history
+        if all(record.validation_loss < other.validation_loss for other in self.history):
+            self.best = _copied(self.network)
+        self.history.append(record)
+        return record
+
+    def state(self) -> State:
+        tensors = {f"network.{name}": value for name, value in _copied(self.network).items()}
+        tensors |= {f"best.{name}": value for name, value in self.best.items()}
+        for place, moments in self.optimizer.state_dict()["state"].items():
+            for name, value in moments.items():
+                tensors[f"optimizer.{place}.{name}"] = value.detach().clone()
+        return State(tensors, list(self.history))
+
+    def restore(self, state: State) -> None:
+        parts: dict[str, dict[str, Tensor]] = {"network": {}, "best": {}, "optimizer": {}}
+        for key, value in state.tensors.items():
+            part, _, name = key.partition(".")
+            parts[part][name] = value.clone()
+        self.network.load_state_dict(parts["network"])
+        self.best = {name: value.to(self.wanted.device) for name, value in parts["best"].items()}
+        moments: dict[int, dict[str, Tensor]] = {}
+        for key, value in parts["optimizer"].items():
+            place, _, name = key.partition(".")
+            moments.setdefault(int(place), {})[name] = value
+        groups = self.optimizer.state_dict()["param_groups"]
+        self.optimizer.load_state_dict({"state": moments, "param_groups": groups})
+        self.history = list(state.history)
 
 
 def predict_rows(

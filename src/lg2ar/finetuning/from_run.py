@@ -11,7 +11,6 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
-from lg2ar.checkpoint import make_folder
 from lg2ar.data.dataset import Dataset
 from lg2ar.data.reading import ReadOptions
 from lg2ar.data.sources import Source, open_source
@@ -19,6 +18,7 @@ from lg2ar.encoders import Encoder
 from lg2ar.errors import InputError, NonFiniteLossError
 from lg2ar.evaluation import calibrate
 from lg2ar.experiment import Run, choose_device, describe, load, sensible_threads
+from lg2ar.files import writes_alone
 from lg2ar.finetuning.early_stopping import (
     TunedEpoch,
     TuningSettings,
@@ -26,13 +26,15 @@ from lg2ar.finetuning.early_stopping import (
     predict_rows,
 )
 from lg2ar.finetuning.network import Network, Rows
-from lg2ar.finetuning.saved import FILE, FineTuned, check_level
+from lg2ar.finetuning.progress import BEGUN, Progress, check_asked, check_free, print_of
+from lg2ar.finetuning.saved import FILE, FineTuned, check_level, load_finetuned
 from lg2ar.finetuning.splits import Split, held_out_split
 from lg2ar.finetuning.targets import Labels, Target, Task, read_labels
 from lg2ar.graph import GraphBatch
 from lg2ar.methods import build
 from lg2ar.records import versions
 from lg2ar.sampling import private_randomness, repeatable, seed_from
+from lg2ar.shortage import naming_settings
 
 
 class OnEpoch(Protocol):
@@ -42,6 +44,7 @@ class OnEpoch(Protocol):
         """See above."""
 
 
+@writes_alone
 def finetune(
     run: Run | str | Path,
     source: Source,
@@ -54,6 +57,7 @@ def finetune(
     floor: bool = True,
     out: str | Path | None = None,
     overwrite: bool = False,
+    resume: bool = False,
     device: str | torch.device = "auto",
     on_epoch: OnEpoch | None = None,
     reading: Mapping[str, Any] | None = None,
@@ -78,6 +82,8 @@ def finetune(
         floor: Whether to fine-tune an untrained encoder the same way, to compare with.
         out: Folder to keep the result in; None keeps nothing.
         overwrite: Put the result in the place of the one in ``out``, if there is one.
+        resume: Go on with what was begun in ``out``, if there is something; what comes out is what
+            would have come out without a break. A result that is there is given back.
         device: ``auto``, ``cpu`` or ``cuda``; a run that is loaded stays where it is.
         on_epoch: Called with ``pretrained`` or ``untrained`` and each epoch's record.
         reading: How the source is to be read, by option: see :func:`lg2ar.read`.
@@ -87,11 +93,13 @@ def finetune(
 
     Raises:
         InputError: When run, source, labels or settings cannot be worked with.
-        NonFiniteLossError: When training broke down.
+        NonFiniteLossError: When training broke down; ``out`` then holds the last good state.
+        MemoryShortageError: When memory did not suffice; the same holds.
     """
     chosen = _settings(settings)
-    if out is not None and (Path(out) / FILE).exists() and not overwrite:
-        raise InputError(f"{out}: already holds a fine-tuned model; replace it or choose another.")
+    folder = None if out is None else Path(out)
+    if folder is not None and not overwrite and not resume:
+        check_free(folder)
     if not isinstance(run, Run):
         run = load(run, str(choose_device(device)))
     dataset, held = _open(run, source, labels, task, reading or {})
@@ -99,9 +107,20 @@ def finetune(
     split = held_out_split(
         held.known, classes, test=test, fraction=fraction, validation=validation, seed=chosen.seed
     )
-    if out is not None:
-        make_folder(out)  # what cannot be written is found now, not after the work
-    work = _Work(run, run.recipe.apply(dataset), held, split, chosen)
+    asked = {
+        "run": print_of(run.model.base_encoder),
+        "data": dataset.fingerprint(),
+        "labels": held.target.column,
+        "task": held.target.task,
+        **{"fraction": fraction, "test": test, "validation": validation, "floor": floor},
+        **chosen.to_dict(),
+    }
+    if folder is not None and resume and _is_finished(folder):
+        tuned = load_finetuned(folder, next(run.model.parameters()).device)
+        check_asked(folder, tuned.asked, asked)
+        return tuned
+    progress = Progress(folder, asked, resume)
+    work = _Work(run, run.recipe.apply(dataset), held, split, chosen, progress)
     network, history = work.fit("pretrained", run.model.base_encoder, on_epoch)
     scores = {"pretrained": work.score(network)}
     if floor:
@@ -127,10 +146,16 @@ def finetune(
         data=describe(dataset),
         versions=versions(),
         reading=run.reading,
+        asked=asked,
     )
-    if out is not None:
-        tuned.save(out)
+    if folder is not None:
+        tuned.save(folder)
+        progress.remove()
     return tuned
+
+
+def _is_finished(folder: Path) -> bool:
+    return (folder / FILE).exists() and not (folder / BEGUN).exists()
 
 
 def _settings(given: dict[str, Any]) -> TuningSettings:
@@ -165,8 +190,15 @@ class _Work:
     """What all encoders that are fine-tuned for one comparison have in common."""
 
     def __init__(
-        self, run: Run, graph: GraphBatch, held: Labels, split: Split, settings: TuningSettings
+        self,
+        run: Run,
+        graph: GraphBatch,
+        held: Labels,
+        split: Split,
+        settings: TuningSettings,
+        progress: Progress,
     ) -> None:
+        self.progress = progress
         self.run, self.graph, self.split, self.settings = run, graph, split, settings
         self.device = next(run.model.parameters()).device
         self.rows = Rows(graph, run.config.level, self.device)
@@ -184,6 +216,7 @@ class _Work:
             private_randomness(),
             repeatable(self.device, config.deterministic),
             sensible_threads(self.graph, config, self.device),
+            naming_settings(self.device, batch_size=settings.batch_size, hidden=settings.hidden),
         ):
             torch.manual_seed(seed_from(settings.seed, "fine-tuning"))
             network = Network(
@@ -194,7 +227,17 @@ class _Work:
                 config.level,
                 settings.freeze,
             ).to(self.device)
-            history = fit(network, self.rows, self.wanted, self.split, self.target, settings, tell)
+            history = fit(
+                network,
+                self.rows,
+                self.wanted,
+                self.split,
+                self.target,
+                settings,
+                tell,
+                earlier=self.progress.state(name),
+                on_state=partial(self.progress.save, name),
+            )
         return network, history
 
     def score(self, network: Network) -> dict[str, float]:

@@ -90,6 +90,7 @@ class FineTuned:
         data: What it was fine-tuned on.
         versions: What it was made with.
         reading: How its sources are read, as the run remembers it.
+        asked: What it was made from and how, by which a fine-tuning that goes on knows its own.
     """
 
     config: Config
@@ -103,6 +104,7 @@ class FineTuned:
     data: dict[str, Any] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
     reading: Mapping[str, Any] = field(default_factory=dict)
+    asked: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def epoch(self) -> int:
@@ -148,6 +150,7 @@ class FineTuned:
             "data": self.data,
             "versions": self.versions,
             "reading": dict(self.reading),
+            "asked": dict(self.asked),
         }
         parts = {"network": self.network.state_dict()}
         checkpoints.write_folder(folder, FILE, head, parts)
@@ -184,6 +187,7 @@ def load_finetuned(folder: str | Path, device: str | torch.device = "auto") -> F
             data=head["data"],
             versions=head["versions"],
             reading=head["reading"],
+            asked=head.get("asked", {}),  # which earlier versions did not write down
         )
     except (KeyError, TypeError, AttributeError, RuntimeError):
         raise InputError(

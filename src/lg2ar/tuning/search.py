@@ -15,11 +15,12 @@ from lg2ar.config import Config
 from lg2ar.data.dataset import Dataset
 from lg2ar.data.reading import ReadOptions
 from lg2ar.data.sources import Source, open_source
-from lg2ar.errors import InputError, NonFiniteLossError
+from lg2ar.errors import InputError, MemoryShortageError, NonFiniteLossError
 from lg2ar.experiment import Run, choose_device, pretrain
 from lg2ar.frames import write_content, write_frame
 from lg2ar.tuning.chart import importance_chart
 from lg2ar.tuning.criteria import LabelCriterion, LabelFree, make_criterion
+from lg2ar.tuning.going_on import at_work, begin, counted, fail_dead, place_of
 from lg2ar.tuning.space import SPACES, Space
 
 NAME = "lg2ar"
@@ -41,7 +42,7 @@ class Tuned:
         settings: The best settings, as :class:`~lg2ar.config.Config` takes them.
         value: What the criterion says of them.
         criterion: Its name.
-        trial: The number of the best trial.
+        trial: The place of the best trial among those that count, from 0.
         usual: What the criterion says of the usual settings; None where that trial was not
             finished.
         untrained: What it says of an untrained encoder of the usual settings.
@@ -126,9 +127,9 @@ def tune(
     if not searched:
         raise InputError("every setting is given, which leaves nothing to search for.")
     folder = Path(out)
-    study = _study(storage, folder, seed)
+    study = _study(storage, folder)
     _check_same(study, folder, dataset, measure.name, fixed, searched)
-    search = _Search(dataset, measure, fixed, searched, choose_device(device))
+    search = _Search(dataset, measure, fixed, searched, choose_device(device), seed)
 
     def after(study: Any, trial: Any) -> None:
         done = _done(study)
@@ -140,13 +141,15 @@ def tune(
         if done >= trials:
             study.stop()
 
-    if _done(study) < trials:
-        if not study.trials:
-            usual = {key: kind.nearest(getattr(config, key)) for key, kind in searched.items()}
-            study.enqueue_trial(usual)
-        with _quiet():
-            study.optimize(search, timeout=timeout, callbacks=[after])
-    return _told(study, folder, fixed, measure)
+    with _storage_told(storage or str(folder / DATABASE)), at_work(folder) as alone:
+        fail_dead(study, alone=alone and storage is None)
+        if _done(study) < trials:
+            if not counted(study):
+                usual = {key: kind.nearest(getattr(config, key)) for key, kind in searched.items()}
+                study.enqueue_trial(usual)
+            with _quiet():
+                study.optimize(search, timeout=timeout, callbacks=[after])
+        return _told(study, folder, fixed, measure)
 
 
 def _open(source: Source, labels: str | None, reading: Mapping[str, Any]) -> Dataset:
@@ -164,13 +167,15 @@ class _Search:
         fixed: Mapping[str, Any],
         space: Space,
         device: torch.device,
+        seed: int,
     ) -> None:
         self.dataset, self.measure = dataset, measure
-        self.fixed, self.space, self.device = fixed, space, device
+        self.fixed, self.space, self.device, self.seed = fixed, space, device, seed
 
     def __call__(self, trial: Any) -> float:
         import optuna
 
+        place = begin(trial, self.seed, startup=2 * FIRST)
         chosen = {key: value.suggest(trial, key) for key, value in self.space.items()}
         config = Config.make({**self.fixed, **chosen})
         looks = {epoch for epoch in LOOKS[config.level] if epoch < config.epochs} | {config.epochs}
@@ -191,10 +196,11 @@ class _Search:
                 self.dataset,
                 config,
                 device=self.device,
-                embed_at=looks | ({0} if trial.number == 0 else set()),
+                embed_at=looks | ({0} if place == 0 else set()),
                 on_run=look,
             )
-        except NonFiniteLossError as error:  # given up like others, so that it is learned from
+        # Given up like others, so that it is learned from.
+        except (NonFiniteLossError, MemoryShortageError) as error:
             trial.set_user_attr("broken", str(error))
             raise optuna.TrialPruned from None
         self._test(trial, run, "test")
@@ -207,7 +213,7 @@ class _Search:
             trial.set_user_attr(name, self.measure.test(run))
 
 
-def _study(storage: str | None, folder: Path, seed: int) -> Any:
+def _study(storage: str | None, folder: Path) -> Any:
     optuna = _optuna()
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -216,18 +222,13 @@ def _study(storage: str | None, folder: Path, seed: int) -> Any:
             # A process that dies stops to beat; what it was at is then marked as failed.
             held = optuna.storages.RDBStorage(url, heartbeat_interval=60, grace_period=180)
             pruner = optuna.pruners.MedianPruner(n_startup_trials=FIRST)
-            study = optuna.create_study(
+            return optuna.create_study(
                 storage=held,
                 study_name=NAME,
                 direction="maximize",
                 pruner=pruner,
                 load_if_exists=True,
             )
-            begun = len(study.trials)  # or a study that goes on would draw the same again
-            study.sampler = optuna.samplers.TPESampler(
-                seed=seed + begun, n_startup_trials=2 * FIRST
-            )
-            return study
     except OSError as error:
         raise InputError(f"{folder}: cannot be written ({error}).") from None
     except Exception as error:  # of whatever database
@@ -290,13 +291,14 @@ def _told(
     study: Any, folder: Path, fixed: Mapping[str, Any], measure: LabelFree | LabelCriterion
 ) -> Tuned:
     """The result, and its files."""
-    states = [trial.state.name for trial in study.trials]
+    trials = counted(study)
+    states = [trial.state.name for trial in trials]
     if not _completed(study):
         raise InputError(
             f"{folder}: none of {len(states)} trials came to its end; narrow the ranges or give "
             "more time."
         )
-    best, first = study.best_trial, study.trials[0]
+    best, first = study.best_trial, trials[0]
     importance = _importance(study)
     _write_best(folder, study, fixed, measure.name)
     with _quiet():
@@ -317,13 +319,13 @@ def _told(
         settings={**fixed, **best.params},
         value=float(best.value),
         criterion=measure.name,
-        trial=best.number,
+        trial=place_of(study, best.number),
         usual=None if first.state.name != "COMPLETE" else float(first.value),
         untrained=first.user_attrs.get("untrained"),
         test=test,
         finished=states.count("COMPLETE"),
         pruned=states.count("PRUNED"),
-        broken=sum("broken" in trial.user_attrs for trial in study.trials),
+        broken=sum("broken" in trial.user_attrs for trial in trials),
         importance=importance,
         folder=folder,
     )
@@ -346,7 +348,7 @@ def _write_best(folder: Path, study: Any, fixed: Mapping[str, Any], criterion: s
     best = study.best_trial
     lines = [
         f"# Best of {_done(study)} trials by the criterion '{criterion}': "
-        f"{best.value:.6g} (trial {best.number}).",
+        f"{best.value:.6g} (trial {place_of(study, best.number)}).",
         *(f"{key} = {_toml(value)}" for key, value in {**fixed, **best.params}.items()),
     ]
     write_content(folder / BEST, ("\n".join(lines) + "\n").encode())
@@ -361,6 +363,19 @@ def _toml(value: Any) -> str:
     if isinstance(value, list | tuple):
         return f"[{', '.join(_toml(item) for item in value)}]"
     return repr(value)
+
+
+@contextlib.contextmanager
+def _storage_told(where: str) -> Iterator[None]:
+    """Say in one sentence that the study cannot be written: a full disk, a lost connection."""
+    optuna = _optuna()
+    try:
+        yield
+    except (OSError, optuna.exceptions.StorageInternalError) as error:
+        told = str(error.__cause__ or error).strip().partition("\n")[0]
+        raise InputError(
+            f"{where}: cannot be written ({told}); make room there, then the same command goes on."
+        ) from None
 
 
 @contextlib.contextmanager
