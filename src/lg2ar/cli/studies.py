@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,7 +13,9 @@ import typer
 from lg2ar.cli.options import (
     DataOption,
     DeviceOption,
+    EngineOption,
     SettingOption,
+    WorkersOption,
     look_for_data_in,
     read_settings,
     read_words,
@@ -51,9 +54,12 @@ def reproduce(
         typer.Option(help="File to append runs to; default: results/TABLE.jsonl."),
     ] = None,
     device: DeviceOption = "auto",
+    workers: WorkersOption = None,
+    engine: EngineOption = "processes",
     data: DataOption = None,
 ) -> None:
     """Do the runs of a table of the paper, or of the findings, that are not recorded yet."""
+    from lg2ar.engines import Crew
     from lg2ar.experiment import choose_device
     from lg2ar.study.ledger import Ledger, reproduce
     from lg2ar.study.plan import TABLES, pick, plan
@@ -80,14 +86,21 @@ def reproduce(
         done += 1
         print(_line(record), flush=True)
 
-    failed = reproduce(
-        runs,
-        protocols,
-        ledger,
-        Runner(choose_device(device)),
-        on_record=report,
-        on_failure=lambda task, why: print(f"{task}: not run: {why}", file=sys.stderr, flush=True),
-    )
+    try:
+        failed = reproduce(
+            runs,
+            protocols,
+            ledger,
+            Runner(choose_device("auto" if engine == "ray" else device)),
+            crew=Crew(engine, workers),
+            device=device,
+            on_record=report,
+            on_failure=lambda task, why: print(f"{task}: failed: {why}", file=sys.stderr),
+        )
+    except KeyboardInterrupt:
+        kept = f"the {done} runs done are in {file}" if done else "no run was done"
+        print(f"lg2ar: interrupted; {kept}, the same command goes on.", file=sys.stderr)
+        raise typer.Exit(130) from None
     there = len(runs) - done - failed
     print(f"{done} runs done, {there} were there already, {failed} failed; records: {file}")
     if failed:
@@ -115,6 +128,7 @@ def table(
     pick(format, FORMATS, "format")
     files = records or [p for p in [_records_file(table, None)] if p.exists()]
     found = [r for file in files for r in read_records(file)]
+    _tell_failed(found, table)
     if table == "findings":
         if format != "md":
             raise InputError(f"findings are printed as md alone, not as {format}.")
@@ -148,8 +162,21 @@ def figure(
             "a file with --records."
         )
     stem = out or Path("results") / f"figure-{name}"
-    for path in drawings[name]([r for file in files for r in read_records(file)], stem):
+    found = [r for file in files for r in read_records(file)]
+    _tell_failed(found)
+    for path in drawings[name](found, stem):
         print(path)
+
+
+def _tell_failed(records: Sequence[Mapping[str, Any]], table: str | None = None) -> None:
+    """Say which runs are left out since they failed."""
+    from lg2ar.report.runs import failed_runs
+
+    failed = failed_runs(records, table)
+    if failed:
+        more = f" and {len(failed) - 3} more" if len(failed) > 3 else ""
+        named = ", ".join(failed[:3])
+        print(f"lg2ar: left out, since they failed: {named}{more}", file=sys.stderr)
 
 
 def _records_file(table: str, given: Path | None) -> Path:
