@@ -47,9 +47,15 @@ class Lost:
 
 
 class Engine(ABC, Generic[Job, Result]):
-    """Does jobs, up to ``workers`` at a time; to be used in a ``with`` statement."""
+    """Does jobs, up to ``workers`` at a time; to be used in a ``with`` statement.
+
+    Attributes:
+        workers: How many jobs may be under way.
+        machines: On how many machines.
+    """
 
     workers: int
+    machines: int = 1
 
     @abstractmethod
     def submit(self, job: Job) -> None:
@@ -280,6 +286,7 @@ class OnRay(Engine[Job, Result]):
                 raise InputError("the Ray cluster has no GPU; use --device cpu or auto.")
             self._gpu = bool(gpus) if gpu is None else gpu
             cores = max(1, int(has.get("CPU", 1)))
+            self.machines = sum(node["Alive"] for node in self._ray.nodes())
             self.workers = workers or (gpus if self._gpu else cores)
             self._task = self._make_task(cores)
             self._worker = self._ray.put(worker)
@@ -346,7 +353,9 @@ def _ray() -> Any:
             warnings.simplefilter("ignore")
             import ray
     except ImportError:
-        raise InputError("Ray is not installed; install it with pip install 'lg2ar[ray]'.") from None
+        raise InputError(
+            "Ray is not installed; install it with pip install 'lg2ar[ray]'."
+        ) from None
     return ray
 
 
@@ -401,9 +410,7 @@ class Crew:
         """Whether it is a Ray cluster's."""
         return self.engine == "ray"
 
-    def hire(
-        self, worker: Callable[[Job], Result], device: str = "auto"
-    ) -> Engine[Job, Result]:
+    def hire(self, worker: Callable[[Job], Result], device: str = "auto") -> Engine[Job, Result]:
         """The engine.
 
         Args:

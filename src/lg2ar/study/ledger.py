@@ -172,7 +172,9 @@ def reproduce(
     """
     crew = crew or Crew()
     if not protocols and not crew.alone:
-        raise InputError("what a run costs is measured by itself; leave --workers and --engine out.")
+        raise InputError(
+            "what a run costs is measured by itself; leave --workers and --engine out."
+        )
     schedule = Schedule(
         runs,
         protocols,

@@ -132,4 +132,3 @@ class _Opened:
             assert self._failure is not None
             raise self._failure
         return self._found
-
