@@ -14,12 +14,15 @@ from __future__ import annotations
 import os
 import pickle
 import signal
+import socket
+import sys
 import threading
 import time
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from concurrent import futures
+from contextlib import contextmanager
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Generic, Literal, TypeVar
@@ -167,11 +170,12 @@ class Processes(Engine[Job, Result]):
     def submit(self, job: Job) -> None:
         """Give the job to a worker that is free."""
         place = self._free.pop()
-        try:
-            future = self._pool(place).submit(_answer, job)
-        except futures.BrokenExecutor:  # it was lost while it had nothing to do
-            self._dismiss(place)
-            future = self._pool(place).submit(_answer, job)
+        with _interrupts_withheld():  # a process that is started here never gets any
+            try:
+                future = self._pool(place).submit(_answer, job)
+            except futures.BrokenExecutor:  # it was lost while it had nothing to do
+                self._dismiss(place)
+                future = self._pool(place).submit(_answer, job)
         self._running[future] = place, job
 
     def wait(self) -> tuple[Job, Result | Lost]:
@@ -225,6 +229,19 @@ class Processes(Engine[Job, Result]):
 
     def _dismiss(self, place: int) -> None:
         self._pools.pop(place).shutdown(wait=True, kill_workers=True)
+
+
+@contextmanager
+def _interrupts_withheld() -> Iterator[None]:
+    """Let a person's Ctrl-C wait; processes that are started meanwhile are not reached by it."""
+    if sys.platform == "win32":
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _how_lost(told: str) -> str:
@@ -360,6 +377,7 @@ def _ray() -> Any:
 
 
 def _connect(ray: Any) -> None:
+    _check_reachable(os.environ.get("RAY_ADDRESS", ""))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
@@ -368,6 +386,17 @@ def _connect(ray: Any) -> None:
             told = " ".join(str(error).split())[:200]
             where = os.environ.get("RAY_ADDRESS", "this machine")
             raise InputError(f"{where}: Ray cannot be reached ({told}).") from None
+
+
+def _check_reachable(address: str) -> None:
+    """Say at once that nobody is there; Ray itself tries for many minutes."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if not host or not port.isdigit():  # "auto", "local", or nothing
+        return
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()
+    except OSError as error:
+        raise InputError(f"RAY_ADDRESS={address}: no Ray cluster answers ({error}).") from None
 
 
 class _Kept:
