@@ -169,6 +169,7 @@ def local_ray(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A Ray of this test's own, whatever else runs on this machine."""
     pytest.importorskip("ray", reason="needs Ray: pip install 'lg2ar[ray]'")
     monkeypatch.setenv("RAY_ADDRESS", "local")
+    monkeypatch.setenv("RAY_memory_monitor_refresh_ms", "0")  # others may take what memory there is
     yield
     import ray
 

@@ -360,7 +360,8 @@ class OnRay(Engine[Job, Result]):
                 "installed there as it is here."
             ) from None
         except self._ray.exceptions.RayError as error:
-            return job, Lost(f"its worker was lost ({str(error).strip().partition(chr(10))[0]})")
+            told = str(error).strip().partition("\n")[0][:160].rstrip(". ")
+            return job, Lost(f"its worker was lost ({told})")
 
 
 def _ray() -> Any:
