@@ -35,6 +35,7 @@ nitpick_ignore_regex = [
     # Other people's names and our own shorthands for types; there is no network to look them up.
     (r"py:.*", r"(?!lg2ar\.).*"),
     (r"py:.*", r"lg2ar\..*\._\w+"),
+    (r"py:.*", r"lg2ar\.engines\.(Job|Result)"),  # stand for any type
 ]
 # A type that is called alike in two modules leads to neither.
 suppress_warnings = ["ref.python"]

@@ -23,7 +23,16 @@ from lg2ar.config import Config
 from lg2ar.data.dataset import Dataset
 from lg2ar.data.toy import toy_graphs, toy_nodes
 from lg2ar.errors import InputError, NonFiniteLossError
-from lg2ar.tuning import SPACES, Choice, LabelCriterion, Range, neighbour_stability, search, tune
+from lg2ar.tuning import (
+    SPACES,
+    Choice,
+    LabelCriterion,
+    Range,
+    neighbour_stability,
+    search,
+    tune,
+)
+from lg2ar.tuning import trials as trying
 from lg2ar.tuning.chart import importance_chart
 from lg2ar.tuning.criteria import LabelFree, disturbed
 
@@ -287,7 +296,7 @@ def test_trials_that_fall_behind_are_given_up(
         return run
 
     monkeypatch.setattr(LabelFree, "__call__", lambda self, run: float(next(values)))
-    monkeypatch.setattr(search, "pretrain", counted)
+    monkeypatch.setattr(trying, "pretrain", counted)
     found = small(tmp_path, trials=9, settings={**FIXED, "epochs": 6})
     assert (found.finished, found.pruned) == (5, 4)
     assert epochs == [6] * 5  # those given up did not come to their end
@@ -307,10 +316,10 @@ def test_trials_that_break_down_are_counted_and_learned_from(
             raise NonFiniteLossError("the loss became nan")
         return original(*arguments, **more)
 
-    monkeypatch.setattr(search, "pretrain", breaking)
+    monkeypatch.setattr(trying, "pretrain", breaking)
     found = small(tmp_path)
     assert (found.finished, found.pruned, found.broken) == (2, 1, 1)
-    monkeypatch.setattr(search, "pretrain", lambda *_, **__: (_ for _ in ()).throw(
+    monkeypatch.setattr(trying, "pretrain", lambda *_, **__: (_ for _ in ()).throw(
         NonFiniteLossError("the loss became nan")
     ))  # fmt: skip
     with pytest.raises(InputError, match="none of 2 trials came to its end"):
@@ -330,7 +339,7 @@ def test_an_interrupted_trial_is_done_again(
             raise KeyboardInterrupt
         return original(*arguments, **more)
 
-    monkeypatch.setattr(search, "pretrain", interrupted)
+    monkeypatch.setattr(trying, "pretrain", interrupted)
     with pytest.raises(KeyboardInterrupt):
         small(tmp_path)
     assert (tmp_path / "best.toml").exists()  # the best so far

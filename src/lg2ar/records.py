@@ -197,6 +197,29 @@ class StudyRecord:
         return json.dumps(asdict(self), allow_nan=False)
 
 
+@dataclass(frozen=True, kw_only=True)
+class FailedRecord:
+    """A run of a study that failed: one JSON line, which tables leave out.
+
+    Attributes:
+        task: Which cell it belongs to.
+        config: All settings, the seed among them.
+        versions: What it was tried with.
+        device: The processor it was tried on.
+        failed: Why, in one sentence.
+    """
+
+    task: Task
+    config: dict[str, Any]
+    versions: dict[str, str]
+    device: str
+    failed: str
+
+    def to_json(self) -> str:
+        """The record as one line."""
+        return json.dumps(asdict(self), allow_nan=False)
+
+
 @cache
 def code_print() -> str:
     """The first digits of a SHA-256 of this package's files: which code made a record."""

@@ -42,7 +42,7 @@ BEGUN: dict[str, tuple[Callable[[Job], bool], str]] = {
     ),
     "reproduce": (
         lambda job: records_done(job) > 0,
-        "interrupted; finished runs are kept, the same command goes on.",
+        "interrupted; finished runs are in ",
     ),
     "tune": (
         lambda job: (job.out / "best.toml").exists(),

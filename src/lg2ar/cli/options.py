@@ -43,6 +43,16 @@ ResumeOption = Annotated[
     bool, typer.Option("--resume", help="Go on with what is there; this command always does.")
 ]
 DeviceOption = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
+WorkersOption = Annotated[
+    int | None,
+    typer.Option(
+        min=1, help="How many at a time, in processes; default: one, or all of a Ray cluster."
+    ),
+]
+EngineOption = Annotated[
+    Literal["processes", "ray"],
+    typer.Option(help="Who does it: processes on this machine, or a Ray cluster (RAY_ADDRESS)."),
+]
 
 
 def _about_source(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,8 +13,10 @@ import typer
 from lg2ar.cli.options import (
     DataOption,
     DeviceOption,
+    EngineOption,
     ResumeOption,
     SettingOption,
+    WorkersOption,
     look_for_data_in,
     read_settings,
     read_words,
@@ -54,9 +57,12 @@ def reproduce(
     ] = None,
     resume: ResumeOption = False,
     device: DeviceOption = "auto",
+    workers: WorkersOption = None,
+    engine: EngineOption = "processes",
     data: DataOption = None,
 ) -> None:
     """Do the runs of a table of the paper, or of the findings, that are not recorded yet."""
+    from lg2ar.engines import Crew
     from lg2ar.experiment import choose_device
     from lg2ar.study.ledger import Ledger, reproduce
     from lg2ar.study.plan import TABLES, pick, plan
@@ -83,16 +89,16 @@ def reproduce(
         done += 1
         print(_line(record), flush=True)
 
-    with told_when_stopped("interrupted; finished runs are kept, the same command goes on."):
+    with told_when_stopped(f"interrupted; finished runs are in {file}, the same command goes on."):
         failed = reproduce(
             runs,
             protocols,
             ledger,
-            Runner(choose_device(device)),
+            Runner(choose_device("auto" if engine == "ray" else device)),
+            crew=Crew(engine, workers),
+            device=device,
             on_record=report,
-            on_failure=lambda task, why: print(
-                f"{task}: not run: {why}", file=sys.stderr, flush=True
-            ),
+            on_failure=lambda task, why: print(f"{task}: failed: {why}", file=sys.stderr),
         )
     there = len(runs) - done - failed
     print(f"{done} runs done, {there} were there already, {failed} failed; records: {file}")
@@ -121,6 +127,7 @@ def table(
     pick(format, FORMATS, "format")
     files = records or [p for p in [_records_file(table, None)] if p.exists()]
     found = [r for file in files for r in read_records(file)]
+    _tell_failed(found, table)
     if table == "findings":
         if format != "md":
             raise InputError(f"findings are printed as md alone, not as {format}.")
@@ -154,8 +161,21 @@ def figure(
             "a file with --records."
         )
     stem = out or Path("results") / f"figure-{name}"
-    for path in drawings[name]([r for file in files for r in read_records(file)], stem):
+    found = [r for file in files for r in read_records(file)]
+    _tell_failed(found)
+    for path in drawings[name](found, stem):
         print(path)
+
+
+def _tell_failed(records: Sequence[Mapping[str, Any]], table: str | None = None) -> None:
+    """Say which runs are left out since they failed."""
+    from lg2ar.report.runs import failed_runs
+
+    failed = failed_runs(records, table)
+    if failed:
+        more = f" and {len(failed) - 3} more" if len(failed) > 3 else ""
+        named = ", ".join(failed[:3])
+        print(f"lg2ar: left out, since they failed: {named}{more}", file=sys.stderr)
 
 
 def _records_file(table: str, given: Path | None) -> Path:

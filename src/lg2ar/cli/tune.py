@@ -10,9 +10,11 @@ import typer
 from lg2ar.cli.options import (
     DataOption,
     DeviceOption,
+    EngineOption,
     ResumeOption,
     SettingOption,
     SourceArgument,
+    WorkersOption,
     look_for_data_in,
     open_and_tell,
     read_settings,
@@ -37,7 +39,9 @@ def tune(
     ] = None,
     storage: Annotated[
         str | None,
-        typer.Option(metavar="URL", help="Database of the study; default: SQLite in --out."),
+        typer.Option(
+            metavar="URL", help="Database that others may share; default: SQLite in --out."
+        ),
     ] = None,
     minutes: Annotated[
         float | None, typer.Option(min=0.0, help="Begin no trial after so many minutes.")
@@ -49,12 +53,15 @@ def tune(
     seed: Annotated[int, typer.Option(min=0, max=2**31, help="Fixes what is drawn.")] = 0,
     resume: ResumeOption = False,
     device: DeviceOption = "auto",
+    workers: WorkersOption = None,
+    engine: EngineOption = "processes",
     data: DataOption = None,
 ) -> None:
     """Look for good settings in the paper's ranges, without labels or by a part of them.
 
     What --set or --config fix is not searched for. Run again, it goes on where it was.
     """
+    from lg2ar.engines import Crew
     from lg2ar.tuning import tune
 
     look_for_data_in(data)
@@ -77,6 +84,7 @@ def tune(
             timeout=None if minutes is None else 60 * minutes,
             seed=seed,
             device=device,
+            crew=Crew(engine, workers),
             on_trial=on_trial,
         )
     print(_summary(found))

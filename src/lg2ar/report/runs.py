@@ -122,6 +122,12 @@ class Run:
     fields: Fields
     earlier: tuple[Fields, ...] = ()
 
+    @property
+    def task(self) -> tuple[str | int | None, ...]:
+        """What it was the run of, which is the same when it is done again."""
+        names = (self.table, self.dataset, self.level, self.method, self.variant, self.preset)
+        return (*names, self.seed)
+
     def setting(self, key: str, default: Any) -> Any:
         """One of its settings; ``default`` in records older than the setting."""
         config = self.fields.get("config")
@@ -148,6 +154,8 @@ class Evaluation:
 def read_runs(records: Iterable[Mapping[str, Any]]) -> list[Run]:
     """The runs of a records file; of a task that was run twice, the later run.
 
+    Runs that failed are passed over: see :func:`failed_runs`.
+
     Where the later one has the same settings, it keeps what the earlier one was evaluated on.
 
     Args:
@@ -158,10 +166,10 @@ def read_runs(records: Iterable[Mapping[str, Any]]) -> list[Run]:
         InputError: For a record that does not say what it is of.
     """
     runs: dict[tuple[str | int | None, ...], Run] = {}
-    for number, record in enumerate(records, start=1):
-        run = _run(Fields(getattr(record, "place", f"record {number}"), record))
-        key: tuple[str | int | None, ...]
-        key = (run.table, run.dataset, run.level, run.method, run.variant, run.preset, run.seed)
+    for run in _all_runs(records):
+        if "failed" in run.fields.values:
+            continue
+        key: tuple[str | int | None, ...] = run.task
         if run.table == "cost":  # what it costs elsewhere is another question
             key = (*key, run.fields.text("device"))
         before = runs.get(key)
@@ -169,6 +177,29 @@ def read_runs(records: Iterable[Mapping[str, Any]]) -> list[Run]:
             run = replace(run, earlier=(*before.earlier, before.fields))
         runs[key] = run
     return list(runs.values())
+
+
+def failed_runs(records: Iterable[Mapping[str, Any]], table: str | None = None) -> list[str]:
+    """The runs that failed and were not done since, each with the reason.
+
+    Args:
+        records: As :func:`read_runs` takes them.
+        table: Only those of this table; None takes all.
+    """
+    failed: dict[tuple[str | int | None, ...], str] = {}
+    for run in _all_runs(records):
+        if table not in (None, run.table):
+            continue
+        failed.pop(run.task, None)
+        if "failed" in run.fields.values:
+            name = f"{run.table} {run.dataset} {run.variant or run.method} seed {run.seed}"
+            failed[run.task] = f"{name} ({run.fields.text('failed').rstrip('.')})"
+    return list(failed.values())
+
+
+def _all_runs(records: Iterable[Mapping[str, Any]]) -> Iterator[Run]:
+    for number, record in enumerate(records, start=1):
+        yield _run(Fields(getattr(record, "place", f"record {number}"), record))
 
 
 def evaluations(run: Run) -> list[Evaluation]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import json
+import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
@@ -11,15 +11,16 @@ from pathlib import Path
 from typing import Any
 
 from lg2ar.config import Config
-from lg2ar.data.dataset import Dataset
-from lg2ar.data.sources import open_source
-from lg2ar.errors import InputError, NonFiniteLossError
+from lg2ar.engines import Crew, drive
+from lg2ar.errors import InputError
 from lg2ar.experiment import device_name
 from lg2ar.files import append_line, check_writable, mend_lines
-from lg2ar.records import Task
+from lg2ar.records import FailedRecord, Task, versions
 from lg2ar.report.tables import read_records
 from lg2ar.study.plan import Planned
 from lg2ar.study.runner import Runner
+from lg2ar.study.schedule import Schedule
+from lg2ar.study.worker import StudyWorker
 
 
 class Ledger:
@@ -80,8 +81,25 @@ class Ledger:
         self._remember(record)
         return record
 
+    def fail(self, planned: Planned, why: str, device: str) -> None:
+        """Write down that a run failed; it does not count as done."""
+        record = FailedRecord(
+            task=planned.task,
+            config=planned.config.to_dict(),
+            versions=versions(),
+            device=device,
+            failed=why,
+        )
+        append_line(self.path, record.to_json())
+
+    def key(self, planned: Planned) -> str:
+        """The same for runs of equal settings, whatever cell they stand in."""
+        return _key(planned.task.dataset, planned.config.to_dict())
+
     def _remember(self, record: dict[str, Any]) -> None:
         Task(**record["task"])
+        if "failed" in record:
+            return
         for evaluation in record["evaluations"]:
             _ = evaluation["protocol"], evaluation["accuracy"]
         key = _key(record["task"]["dataset"], record["config"])
@@ -89,7 +107,7 @@ class Ledger:
 
     def _same(self, planned: Planned) -> list[dict[str, Any]]:
         config = planned.config
-        found = self._records.get(_key(planned.task.dataset, config.to_dict()), [])
+        found = self._records.get(self.key(planned), [])
         if config.step == "auto":  # however it was done
             return found
         return [run for run in found if _as_asked(config, run["config"])]
@@ -127,19 +145,24 @@ def reproduce(
     ledger: Ledger,
     runner: Runner,
     *,
+    crew: Crew | None = None,
+    device: str = "auto",
     on_record: Callable[[dict[str, Any]], None] | None = None,
     on_skip: Callable[[Planned], None] | None = None,
     on_failure: Callable[[str, str], None] | None = None,
 ) -> int:
     """Do the runs that are not in the ledger yet.
 
-    A data set that cannot be opened, or a run that breaks down, is reported and passed over.
+    A data set that cannot be opened is told of and passed over. A run that breaks down is written
+    down as failed; asked for again, it is tried again.
 
     Args:
         runs: What there is to do, data set by data set.
         protocols: How each run is to be read.
-        ledger: Where finished runs are written.
-        runner: What does them.
+        ledger: Where finished runs are written, by this process alone.
+        runner: What does them in this process.
+        crew: Who does them; None does one after the other in this process.
+        device: Where others than this process compute.
         on_record: Called with each new record.
         on_skip: Called with each run that is there already.
         on_failure: Called with what failed and why.
@@ -147,109 +170,25 @@ def reproduce(
     Returns:
         How many runs failed.
     """
-    failed, data, device = 0, _Opened(), device_name(runner.device)
-
-    def fail(planned: Planned, error: Exception) -> None:
-        nonlocal failed
-        failed += 1
-        if on_failure is not None and error is not data.known_failure:
-            on_failure(str(planned.task), str(error))
-        data.known_failure = data.failure
-
-    def enter(record: dict[str, Any]) -> None:
-        if on_record is not None:
-            on_record(record)
-
-    for _, family in itertools.groupby(runs, key=_family):
-        waiting, together = list(family), True
-        while waiting:
-            planned = waiting[0]
-            missing = ledger.missing(planned, protocols)
-            if ledger.has(planned, protocols, device):
-                if on_skip is not None:
-                    on_skip(planned)
-                del waiting[0]
-                continue
-            if protocols and not missing:
-                enter(ledger.relabel(planned, protocols))
-                del waiting[0]
-                continue
-            try:
-                dataset = data.get(planned.task.dataset)
-                room = runner.room(planned, dataset, missing) if together else 1
-                group = _alike(waiting, missing, ledger, protocols, device)[:room]
-                if len(group) > 1:
-                    lines = _together(group, dataset, missing, runner)
-                    together = bool(lines)  # where one broke down, each is done by itself
-                else:
-                    lines = [runner.run(planned, dataset, missing).to_json()]
-            # Of PyTorch, RuntimeError is also what a lack of memory is; LinAlgError is one.
-            except (InputError, NonFiniteLossError, RuntimeError, MemoryError) as error:
-                fail(waiting.pop(0), error)
-                continue
-            del waiting[: len(lines)]
-            for line in lines:
-                enter(ledger.append(line))  # where this fails, nothing that follows could be kept
-    return failed
+    crew = crew or Crew()
+    if not protocols and not crew.alone:
+        raise InputError(
+            "what a run costs is measured by itself; leave --workers and --engine out."
+        )
+    schedule = Schedule(
+        runs,
+        protocols,
+        ledger,
+        device_name(runner.device),
+        on_record or _ignore,
+        on_skip or _ignore,
+        on_failure or _ignore,
+    )
+    worker = StudyWorker(device, os.environ.get("LG2AR_DATA"), runner if crew.alone else None)
+    with crew.hire(worker, device) as engine:
+        drive(engine, schedule.take, schedule.settle)
+    return schedule.failed
 
 
-def _alike(
-    waiting: Sequence[Planned],
-    missing: Sequence[str],
-    ledger: Ledger,
-    protocols: Sequence[str],
-    device: str,
-) -> list[Planned]:
-    """The first of some runs, and those right after it that are to be done just like it."""
-    group: list[Planned] = []
-    for one in waiting:
-        known = {done.config.seed for done in group}
-        same = ledger.missing(one, protocols) == missing and not ledger.has(one, protocols, device)
-        if not same or one.config.seed in known:
-            break
-        group.append(one)
-    return group
-
-
-def _together(
-    group: Sequence[Planned], dataset: Dataset, missing: Sequence[str], runner: Runner
-) -> list[str]:
-    """Do some runs at the same time; nothing where one breaks down or memory does not suffice."""
-    with suppress(InputError, NonFiniteLossError, RuntimeError, MemoryError):
-        return [record.to_json() for record in runner.run_together(group, dataset, missing)]
-    return []
-
-
-def _family(planned: Planned) -> str:
-    """The same for runs that differ in their seeds alone."""
-    config = {**planned.config.to_dict(), "seed": None}
-    return json.dumps([planned.task.dataset, planned.task.method, config], sort_keys=True)
-
-
-class _Opened:
-    """The data set in hand: runs come data set by data set, and some are large.
-
-    One that cannot be opened is not tried again for every run, and told about once.
-
-    Attributes:
-        failure: Why the data set in hand could not be opened, if so.
-        known_failure: The one that was told.
-    """
-
-    def __init__(self) -> None:
-        self._name = ""
-        self._found: Dataset | None = None
-        self.failure: InputError | None = None
-        self.known_failure: InputError | None = None
-
-    def get(self, name: str) -> Dataset:
-        if name != self._name:
-            self._name, self._found, self.failure = name, None, None
-            try:
-                self._found = open_source(name)
-            except InputError as error:
-                self.failure = error
-        if self._found is None:
-            assert self.failure is not None
-            raise self.failure
-        return self._found
+def _ignore(*_: object) -> None:
+    pass

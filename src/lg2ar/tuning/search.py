@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import warnings
+import logging
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,21 +16,20 @@ from lg2ar.config import Config
 from lg2ar.data.dataset import Dataset
 from lg2ar.data.reading import ReadOptions
 from lg2ar.data.sources import Source, open_source
-from lg2ar.errors import InputError, MemoryShortageError, NonFiniteLossError
-from lg2ar.experiment import Run, choose_device, pretrain
+from lg2ar.engines import Crew, Engine, Lost, drive
+from lg2ar.errors import InputError
+from lg2ar.experiment import choose_device
 from lg2ar.frames import write_content, write_frame
 from lg2ar.tuning.chart import importance_chart
 from lg2ar.tuning.criteria import LabelCriterion, LabelFree, make_criterion
-from lg2ar.tuning.going_on import at_work, begin, counted, fail_dead, place_of
+from lg2ar.tuning.shared import SharedStudy, absolute
 from lg2ar.tuning.space import SPACES, Space
+from lg2ar.tuning.trials import TrialJob, TrialResult, TrialWorker, find_optuna, quiet
 
-NAME = "lg2ar"
+_log = logging.getLogger("lg2ar")
 
-# After these epochs a trial is looked at, and given up where others were better by then.
-LOOKS = {"graph": (5, 10, 20, 40, 60, 100, 200), "node": (25, 50, 100, 200, 400, 800)}
-
-# Trials before any is given up, and before the sampler begins to learn from them.
-FIRST = 5
+# Seconds between two looks at what other processes do.
+PAUSE = 1.0
 
 BEST, TRIALS, CHART, DATABASE = "best.toml", "trials.csv", "importance.svg", "tuning.db"
 
@@ -50,7 +50,7 @@ class Tuned:
             ``untrained`` encoder, as far as they are known.
         finished: Trials that came to their end.
         pruned: Trials that were given up.
-        broken: How many of these because their loss was no number any more.
+        broken: How many of these because they broke down, such as for a lack of memory.
         importance: The share of each setting in how the criterion varies, largest first; empty
             where there are too few trials to tell.
         folder: Where the files are.
@@ -83,6 +83,7 @@ def tune(
     timeout: float | None = None,
     seed: int = 0,
     device: str | torch.device = "auto",
+    crew: Crew | None = None,
     reading: Mapping[str, Any] | None = None,
     on_trial: Callable[[int, int, float | None], None] | None = None,
 ) -> Tuned:
@@ -105,8 +106,10 @@ def tune(
         space: What is searched for; None takes the paper's ranges.
         storage: URL of a database, as Optuna takes it; None keeps SQLite in ``out``.
         timeout: Seconds after which no further trial is begun.
-        seed: Fixes what is drawn, as far as one process alone works on the study.
+        seed: Fixes what is drawn; once settings are learned from, as far as one process alone
+            works on the study.
         device: ``auto``, ``cpu`` or ``cuda``.
+        crew: Who does the trials; None does one after the other in this process.
         reading: How the source is to be read, by option: see :func:`lg2ar.read`.
         on_trial: Called with how many trials are done, how many there will be, and the best value.
 
@@ -126,30 +129,89 @@ def tune(
     }
     if not searched:
         raise InputError("every setting is given, which leaves nothing to search for.")
-    folder = Path(out)
-    study = _study(storage, folder)
-    _check_same(study, folder, dataset, measure.name, fixed, searched)
-    search = _Search(dataset, measure, fixed, searched, choose_device(device), seed)
+    crew = crew or Crew()
+    if not crew.on_ray:
+        choose_device(device)  # what is not there is said now
+    folder = _make(Path(out))
+    where = storage or str(folder / DATABASE)
+    url = absolute(storage or f"sqlite:///{folder / DATABASE}")
+    with _storage_told(where), SharedStudy(url, where, seed) as shared:
+        usual = {key: kind.nearest(getattr(config, key)) for key, kind in searched.items()}
+        shared.begin(_about(dataset, measure.name, fixed, searched), usual, str(folder))
+        until = None if timeout is None else time.monotonic() + timeout
 
-    def after(study: Any, trial: Any) -> None:
-        done = _done(study)
-        best = study.best_value if _completed(study) else None
-        if best is not None and study.best_trial.number == trial.number:
-            _write_best(folder, study, fixed, measure.name)
-        if on_trial is not None:
-            on_trial(done, trials, best)
-        if done >= trials:
-            study.stop()
+        def take() -> TrialJob | None:
+            late = until is not None and time.monotonic() >= until
+            return None if late else shared.claim(trials, searched)
 
-    with _storage_told(storage or str(folder / DATABASE)), at_work(folder) as alone:
-        fail_dead(study, alone=alone and storage is None)
-        if _done(study) < trials:
-            if not counted(study):
-                usual = {key: kind.nearest(getattr(config, key)) for key, kind in searched.items()}
-                study.enqueue_trial(usual)
-            with _quiet():
-                study.optimize(search, timeout=timeout, callbacks=[after])
-        return _told(study, folder, fixed, measure)
+        def settle(job: TrialJob, result: TrialResult | Lost) -> None:
+            trial = shared.settle(job, result)
+            if isinstance(result, Lost):
+                _log.warning("a trial: %s%s", result.why, "." if trial else "; it is done again.")
+            if trial is None:
+                return
+            best = shared.study.best_trial if _completed(shared.study) else None
+            if best is not None and best.number == trial.number:
+                _write_best(folder, shared.study, fixed, measure.name)
+            if on_trial is not None:
+                on_trial(shared.done(), trials, None if best is None else best.value)
+
+        if shared.done() < trials:
+            own = shared.study if crew.alone else None
+            worker = TrialWorker(dataset, measure, fixed, str(device), url, own)
+            with crew.hire(worker, str(device)) as engine:
+                _check_reach(url, where, engine.machines)
+                _work(engine, shared, take, settle, trials, until)
+        return _told(shared.study, folder, fixed, measure)
+
+
+@contextlib.contextmanager
+def _storage_told(where: str) -> Iterator[None]:
+    """Say in one sentence that the study cannot be written: a full disk, a lost connection."""
+    optuna = find_optuna()
+    try:
+        yield
+    except (OSError, optuna.exceptions.StorageInternalError) as error:
+        told = str(error.__cause__ or error).strip().partition("\n")[0]
+        raise InputError(
+            f"{where}: cannot be written ({told}); make room there, then the same command goes on."
+        ) from None
+
+
+def _work(
+    engine: Engine[TrialJob, TrialResult],
+    shared: SharedStudy,
+    take: Callable[[], TrialJob | None],
+    settle: Callable[[TrialJob, TrialResult | Lost], None],
+    trials: int,
+    until: float | None,
+) -> None:
+    """Do trials until there are enough; those that others are at are waited for."""
+    told = False
+    while True:
+        drive(engine, take, settle)
+        if shared.done() >= trials or (until is not None and time.monotonic() >= until):
+            return
+        if not told:
+            _log.warning("waiting for trials that other processes are at.")
+            told = True
+        time.sleep(PAUSE)
+
+
+def _check_reach(url: str, where: str, machines: int) -> None:
+    if machines > 1 and url.startswith("sqlite"):
+        raise InputError(
+            f"{where}: is a file, which {machines} machines cannot share; give a database with "
+            "--storage, such as postgresql://."
+        )
+
+
+def _make(folder: Path) -> Path:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"{folder}: cannot be written ({error}).") from None
+    return folder
 
 
 def _open(source: Source, labels: str | None, reading: Mapping[str, Any]) -> Dataset:
@@ -157,125 +219,30 @@ def _open(source: Source, labels: str | None, reading: Mapping[str, Any]) -> Dat
     return open_source(source, options=ReadOptions.make({**reading, **own}))
 
 
-class _Search:
-    """What Optuna calls for every trial."""
-
-    def __init__(
-        self,
-        dataset: Dataset,
-        measure: LabelFree | LabelCriterion,
-        fixed: Mapping[str, Any],
-        space: Space,
-        device: torch.device,
-        seed: int,
-    ) -> None:
-        self.dataset, self.measure = dataset, measure
-        self.fixed, self.space, self.device, self.seed = fixed, space, device, seed
-
-    def __call__(self, trial: Any) -> float:
-        import optuna
-
-        place = begin(trial, self.seed, startup=2 * FIRST)
-        chosen = {key: value.suggest(trial, key) for key, value in self.space.items()}
-        config = Config.make({**self.fixed, **chosen})
-        looks = {epoch for epoch in LOOKS[config.level] if epoch < config.epochs} | {config.epochs}
-        seen: dict[int, float] = {}
-
-        def look(epoch: int, run: Run) -> None:
-            seen[epoch] = self.measure(run)
-            if epoch == 0:
-                trial.set_user_attr("untrained", seen[0])
-                self._test(trial, run, "untrained test")
-                return
-            trial.report(seen[epoch], epoch)
-            if epoch < config.epochs and trial.should_prune():
-                raise optuna.TrialPruned
-
-        try:
-            run = pretrain(
-                self.dataset,
-                config,
-                device=self.device,
-                embed_at=looks | ({0} if place == 0 else set()),
-                on_run=look,
-            )
-        # Given up like others, so that it is learned from.
-        except (NonFiniteLossError, MemoryShortageError) as error:
-            trial.set_user_attr("broken", str(error))
-            raise optuna.TrialPruned from None
-        self._test(trial, run, "test")
-        trial.set_user_attr("epochs", len(run.history))
-        return seen[max(seen)]
-
-    def _test(self, trial: Any, run: Run, name: str) -> None:
-        """Write down the score on the labels kept apart; nothing is chosen by it."""
-        if isinstance(self.measure, LabelCriterion):
-            trial.set_user_attr(name, self.measure.test(run))
-
-
-def _study(storage: str | None, folder: Path) -> Any:
-    optuna = _optuna()
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        url = storage or f"sqlite:///{folder / DATABASE}"
-        with _quiet():
-            # A process that dies stops to beat; what it was at is then marked as failed.
-            held = optuna.storages.RDBStorage(url, heartbeat_interval=60, grace_period=180)
-            pruner = optuna.pruners.MedianPruner(n_startup_trials=FIRST)
-            return optuna.create_study(
-                storage=held,
-                study_name=NAME,
-                direction="maximize",
-                pruner=pruner,
-                load_if_exists=True,
-            )
-    except OSError as error:
-        raise InputError(f"{folder}: cannot be written ({error}).") from None
-    except Exception as error:  # of whatever database
-        told = str(error).strip().partition("\n")[0]
-        where = storage or str(folder / DATABASE)
-        raise InputError(f"{where}: is no storage that Optuna can work with ({told}).") from None
-
-
-def _optuna() -> Any:
-    try:
-        import optuna
-    except ImportError:
-        raise InputError(
-            "Optuna is not installed; install it with pip install 'lg2ar[tune]'."
-        ) from None
-    optuna.logging.set_verbosity(optuna.logging.ERROR)
-    return optuna
-
-
-def _check_same(
-    study: Any,
-    folder: Path,
-    dataset: Dataset,
-    criterion: str,
-    fixed: Mapping[str, Any],
-    space: Space,
-) -> None:
-    """A study goes on with the same data, criterion, settings and ranges only."""
-    now = {
+def _about(
+    dataset: Dataset, criterion: str, fixed: Mapping[str, Any], space: Space
+) -> dict[str, Any]:
+    """What a study is of: it goes on with the same data, criterion, settings and ranges only."""
+    return {
         "data": dataset.fingerprint(),
         "criterion": criterion,
         "settings": {key: _plain(value) for key, value in fixed.items()},
         "space": {key: repr(value) for key, value in space.items()},
     }
-    for key, value in now.items():
-        before = study.user_attrs.get(key)
-        if before is None:
-            study.set_user_attr(key, value)
-        elif before != value:
-            raise InputError(
-                f"{folder}: holds a study with other {key}; go on with the same, or choose another "
-                "folder or storage."
-            )
 
 
 def _completed(study: Any) -> list[Any]:
     return [trial for trial in study.trials if trial.state.name == "COMPLETE"]
+
+
+def _counted(study: Any) -> list[Any]:
+    """The trials that count, in their order: all but those that were cut off."""
+    return [trial for trial in study.trials if trial.state.name != "FAIL"]
+
+
+def _place(study: Any, number: int) -> int:
+    """The place of a trial among those that count, from 0."""
+    return sum(trial.number < number for trial in _counted(study))
 
 
 def _done(study: Any) -> int:
@@ -291,17 +258,19 @@ def _told(
     study: Any, folder: Path, fixed: Mapping[str, Any], measure: LabelFree | LabelCriterion
 ) -> Tuned:
     """The result, and its files."""
-    trials = counted(study)
+    trials = _counted(study)
     states = [trial.state.name for trial in trials]
     if not _completed(study):
+        broken = [t.user_attrs["broken"] for t in study.trials if "broken" in t.user_attrs]
+        why = f" (the last: {broken[-1].rstrip('.')})" if broken else ""
         raise InputError(
-            f"{folder}: none of {len(states)} trials came to its end; narrow the ranges or give "
-            "more time."
+            f"{folder}: none of {len(states)} trials came to its end{why}; narrow the ranges or "
+            "give more time."
         )
-    best, first = study.best_trial, trials[0]
+    best, first = study.best_trial, _usual(study)
     importance = _importance(study)
     _write_best(folder, study, fixed, measure.name)
-    with _quiet():
+    with quiet():
         write_frame(folder / TRIALS, study.trials_dataframe())
     if importance:
         text = importance_chart(importance, f"criterion: {measure.name}, {len(states)} trials")
@@ -319,7 +288,7 @@ def _told(
         settings={**fixed, **best.params},
         value=float(best.value),
         criterion=measure.name,
-        trial=place_of(study, best.number),
+        trial=_place(study, best.number),
         usual=None if first.state.name != "COMPLETE" else float(first.value),
         untrained=first.user_attrs.get("untrained"),
         test=test,
@@ -331,13 +300,19 @@ def _told(
     )
 
 
+def _usual(study: Any) -> Any:
+    """The trial with the usual settings; where it was cut off and done again, the last."""
+    marked = [trial for trial in study.trials if "usual" in trial.user_attrs]
+    return next((t for t in reversed(marked) if t.state.name != "FAIL"), study.trials[0])
+
+
 def _importance(study: Any) -> dict[str, float]:
     """Shares of the settings in how the criterion varies (fANOVA); none for too few trials."""
-    optuna = _optuna()
+    optuna = find_optuna()
     values = {trial.value for trial in _completed(study)}
     if len(values) < 3:
         return {}
-    with _quiet():
+    with quiet():
         found = optuna.importance.get_param_importances(
             study, evaluator=optuna.importance.FanovaImportanceEvaluator(seed=0)
         )
@@ -348,7 +323,7 @@ def _write_best(folder: Path, study: Any, fixed: Mapping[str, Any], criterion: s
     best = study.best_trial
     lines = [
         f"# Best of {_done(study)} trials by the criterion '{criterion}': "
-        f"{best.value:.6g} (trial {place_of(study, best.number)}).",
+        f"{best.value:.6g} (trial {_place(study, best.number)}).",
         *(f"{key} = {_toml(value)}" for key, value in {**fixed, **best.params}.items()),
     ]
     write_content(folder / BEST, ("\n".join(lines) + "\n").encode())
@@ -363,25 +338,3 @@ def _toml(value: Any) -> str:
     if isinstance(value, list | tuple):
         return f"[{', '.join(_toml(item) for item in value)}]"
     return repr(value)
-
-
-@contextlib.contextmanager
-def _storage_told(where: str) -> Iterator[None]:
-    """Say in one sentence that the study cannot be written: a full disk, a lost connection."""
-    optuna = _optuna()
-    try:
-        yield
-    except (OSError, optuna.exceptions.StorageInternalError) as error:
-        told = str(error.__cause__ or error).strip().partition("\n")[0]
-        raise InputError(
-            f"{where}: cannot be written ({told}); make room there, then the same command goes on."
-        ) from None
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Optuna warns of every part of it that may change one day."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", module="optuna")
-        warnings.filterwarnings("ignore", message=".*(xperimental|heartbeat).*")
-        yield

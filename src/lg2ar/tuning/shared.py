@@ -1,0 +1,250 @@
+"""A study in a database, which several processes may work on, also on several machines.
+
+Every process claims a trial, has it done, and enters what came of it. What a trial draws depends on
+the seed and on how many trials there were before it, not on who draws it; a trial that was cut off
+is done again with the settings that it had. So a study that is interrupted, and one that several
+work on, begin with the same trials as any other.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from lg2ar.engines import Lost
+from lg2ar.errors import InputError
+from lg2ar.sampling import seed_from
+from lg2ar.tuning.space import Space
+from lg2ar.tuning.trials import (
+    BEAT,
+    FIRST,
+    GRACE,
+    NAME,
+    TrialJob,
+    TrialResult,
+    find_optuna,
+    open_storage,
+    pruner,
+    quiet,
+)
+
+# Seconds that another process may take from making a study to entering its first trial.
+PATIENCE = 10.0
+
+# How often a database is tried that another process may be setting up at the same moment.
+TRIES = 5
+
+
+def absolute(url: str) -> str:
+    """The address of a database; that of an SQLite file also for processes in other folders."""
+    kind, sign, path = url.partition(":///")
+    if sign and kind.startswith("sqlite") and path not in ("", ":memory:"):
+        return f"{kind}{sign}{Path(path).absolute()}"
+    return url
+
+
+class SharedStudy:
+    """A study that others may be working on as well.
+
+    Args:
+        url: Its database.
+        where: What to call it in errors.
+        seed: Fixes what is drawn.
+
+    Attributes:
+        study: Optuna's own.
+        created: Whether it was not there before.
+    """
+
+    def __init__(self, url: str, where: str, seed: int) -> None:
+        self.url, self._seed = url, seed
+        self._owner = f"{socket.gethostname()}:{os.getpid()}"
+        self._running: dict[int, Any] = {}
+        self._stop = threading.Event()
+        with quiet():
+            self._storage, self.study, self.created = _open(url, where)
+
+    def __enter__(self) -> SharedStudy:
+        self._beats = threading.Thread(target=self._beat, daemon=True)
+        self._beats.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._beats.join()
+        for trial in list(self._running.values()):  # interrupted: to be done when it goes on
+            self._give_up(trial.number)
+
+    def begin(self, about: Mapping[str, Any], first: Mapping[str, Any], where: str) -> None:
+        """Make sure that the study is the one that is wanted, and has its first trial.
+
+        Args:
+            about: What it is a study of; one of something else is not gone on with.
+            first: The settings of the first trial.
+            where: What to call it in errors.
+        """
+        until = time.monotonic() + PATIENCE
+        while not self.created and not self.trials() and time.monotonic() < until:
+            time.sleep(0.1)  # another process made it just now
+        for key, value in about.items():
+            before = self.study.user_attrs.get(key)
+            if before is None:
+                self.study.set_user_attr(key, value)
+            elif before != value:
+                raise InputError(
+                    f"{where}: holds a study with other {key}; go on with the same, or choose "
+                    "another folder or storage."
+                )
+        if not self.trials():
+            self.study.enqueue_trial(dict(first), user_attrs={"usual": True}, skip_if_exists=True)
+
+    def trials(self, *states: str) -> list[Any]:
+        """All trials, or those in some states."""
+        found: list[Any] = self.study.get_trials(deepcopy=False)
+        return [trial for trial in found if not states or trial.state.name in states]
+
+    def done(self) -> int:
+        """Trials that are over; one that was interrupted or lost does not count."""
+        return len(self.trials("COMPLETE", "PRUNED"))
+
+    def _counted(self) -> list[Any]:
+        """Trials that are over, under way or lined up."""
+        return self.trials("COMPLETE", "PRUNED", "RUNNING", "WAITING")
+
+    def claim(self, trials: int, space: Space) -> TrialJob | None:
+        """The next trial to do; None where ``trials`` are done, or done by others just now."""
+        with quiet():
+            self._tend()
+            counted = self._counted()
+            waits = any(trial.state.name == "WAITING" for trial in counted[:trials])
+            if len(counted) >= trials and not waits:
+                return None
+            trial = self.study.ask()
+            self._storage.record_heartbeat(trial._trial_id)
+            trial.set_user_attr("owner", self._owner)
+            self._running[trial._trial_id] = trial
+            before = sum(one.number < trial.number for one in self._counted())
+            if before >= trials:  # another process was faster
+                self._tell(trial, state="FAIL")
+                return None
+            self.study.sampler = self._sampler(before)
+            chosen = {key: value.suggest(trial, key) for key, value in space.items()}
+            trial.set_user_attr("drawn", True)
+            usual = trial.number == 0 or "usual" in trial.user_attrs
+            return TrialJob(trial._trial_id, chosen, untrained=usual)
+
+    def settle(self, job: TrialJob, result: TrialResult | Lost) -> Any:
+        """Enter what came of a trial; gives the trial where it is over."""
+        trial = self._running[job.trial]
+        with quiet():
+            if isinstance(result, Lost):
+                if "again" not in trial.user_attrs:
+                    self._give_up(trial.number, lost=True)
+                    return None
+                result = TrialResult(None, broken=f"{result.why}, twice.")
+            if result.broken:
+                trial.set_user_attr("broken", result.broken)
+            if result.value is None:
+                self._tell(trial, state="PRUNED")
+            else:
+                self._tell(trial, value=result.value)
+        return trial
+
+    def _sampler(self, before: int) -> Any:
+        return find_optuna().samplers.TPESampler(
+            seed=seed_from(self._seed, "trial", before) % 2**32,
+            n_startup_trials=2 * FIRST,
+            constant_liar=True,  # or those who draw at the same time draw the same
+        )
+
+    def _tell(self, trial: Any, *, state: str | None = None, value: float | None = None) -> None:
+        states = find_optuna().trial.TrialState
+        # One that seemed lost to another process was ended by that one.
+        given = None if state is None else states[state]
+        self.study.tell(trial.number, value, state=given, skip_if_finished=True)
+        self._running.pop(trial._trial_id, None)
+
+    def _give_up(self, number: int, *, lost: bool = False) -> None:
+        """End a trial that was cut off, and line it up again: if it was lost, once only."""
+        optuna = find_optuna()
+        trial = self.study.get_trials(deepcopy=False)[number]
+        self._running.pop(trial._trial_id, None)
+        try:
+            self.study.tell(number, state=optuna.trial.TrialState.FAIL)
+        except (ValueError, optuna.exceptions.UpdateFinishedTrialError):
+            return  # another process did it
+        if lost and "again" in trial.user_attrs:
+            return
+        kept = {key: True for key in ("usual", "again") if key in trial.user_attrs}
+        # One that was cut off while it drew draws from the beginning, or it would draw otherwise.
+        params = trial.system_attrs.get("fixed_params", {})
+        params = trial.params if "drawn" in trial.user_attrs else params
+        self.study.enqueue_trial(params, user_attrs=kept | ({"again": True} if lost else {}))
+
+    def _tend(self) -> None:
+        """Line up again what others had begun who are gone."""
+        stale = set(self._storage._get_stale_trial_ids(self.study._study_id))
+        for trial in self.trials("RUNNING"):
+            if trial._trial_id not in self._running and (
+                trial._trial_id in stale or self._is_orphan(trial)
+            ):
+                self._give_up(trial.number, lost=True)
+
+    def _is_orphan(self, trial: Any) -> bool:
+        """Whether the process is gone that did a trial, as far as can be seen from here."""
+        owner = trial.user_attrs.get("owner")
+        if owner is None:  # cut off between two lines, or by an old version
+            return bool(datetime.now() - trial.datetime_start > timedelta(seconds=GRACE))
+        host, _, process = owner.rpartition(":")
+        if host != socket.gethostname() or sys.platform == "win32":
+            return False
+        return owner == self._owner or not _is_alive(int(process))
+
+    def _beat(self) -> None:
+        """Give signs of life for all trials under way."""
+        while not self._stop.wait(BEAT):
+            for trial in list(self._running):
+                try:
+                    self._storage.record_heartbeat(trial)
+                except Exception:  # a database that is busy or away: there is a next time
+                    break
+
+
+def _is_alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:  # somebody else's
+        return True
+    return True
+
+
+def _open(url: str, where: str) -> tuple[Any, Any, bool]:
+    """The storage, the study, and whether it was made now."""
+    optuna = find_optuna()
+    for left in reversed(range(TRIES)):
+        try:
+            storage = open_storage(url)
+            how = {"storage": storage, "study_name": NAME, "pruner": pruner()}
+            try:
+                return storage, optuna.create_study(direction="maximize", **how), True
+            except optuna.exceptions.DuplicatedStudyError:
+                return storage, optuna.load_study(**how), False
+        except Exception as error:  # of whatever database
+            # Two processes that set up a new one at the same time: one of them fails.
+            if left and type(error).__name__ in ("OperationalError", "IntegrityError"):
+                time.sleep(0.3)
+                continue
+            told = str(error).strip().partition("\n")[0]
+            raise InputError(
+                f"{where}: is no storage that Optuna can work with ({told})."
+            ) from None
+    raise AssertionError
