@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from lg2ar.distributed import own_share
 from lg2ar.graph import GraphBatch
 
 
@@ -36,9 +37,12 @@ class Store(ABC):
         """The graphs at these places, in this order; ``origin`` points into the store."""
 
     def epoch(self, batch_size: int, seed: int) -> Iterator[GraphBatch]:
-        """All graphs in random order, in batches; never a batch of one, which has no negatives."""
+        """All graphs in random order, in batches; never a batch of one, which has no negatives.
+
+        Of a batch that is shared out among processes, this one's share.
+        """
         for places in epoch_batches(len(self), batch_size, seed):
-            yield self.select(places)
+            yield self.select(own_share(places))
 
     def chunks(self, budget: int) -> Iterator[GraphBatch]:
         """All graphs in their own order, in batches of at most ``budget`` nodes and edges.

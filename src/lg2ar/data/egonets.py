@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from lg2ar.distributed import own_share
 from lg2ar.graph import GraphBatch
 
 
@@ -42,10 +43,13 @@ class EgoNets:
         Args:
             num_graphs: How many; at most as many as there are nodes.
             seed: Fixes the nodes.
+
+        Returns:
+            The batch; where it is shared out among processes, this one's share.
         """
         n = self.graph.num_nodes
         rng = np.random.default_rng(seed)
-        return self.around(rng.choice(n, size=min(num_graphs, n), replace=False))
+        return self.around(own_share(rng.choice(n, size=min(num_graphs, n), replace=False)))
 
     def around(self, centres: Sequence[int] | np.ndarray) -> GraphBatch:
         """The sub-graphs of ``hops`` hops around these nodes."""
