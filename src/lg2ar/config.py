@@ -133,7 +133,7 @@ class Config:
     deterministic: bool = True
     checkpoint_every: int = _within(10, 1, 10_000_000)
     step: str = _one_of("auto", "auto", "captured", "plain")
-    precision: str = _one_of("tf32", "tf32", "float32")
+    precision: str = _one_of("tf32", "tf32", "float32", "bf16-mixed")
 
     def __post_init__(self) -> None:
         for item in dataclasses.fields(self):

@@ -10,3 +10,7 @@ class InputError(ValueError):
 
 class NonFiniteLossError(RuntimeError):
     """Training met a loss or a weight that is not a number; the last good state is kept."""
+
+
+class LostProcessError(RuntimeError):
+    """Another of the processes that train together failed or is gone; says which and why."""

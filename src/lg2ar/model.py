@@ -15,7 +15,15 @@ from torch.utils.checkpoint import checkpoint
 from lg2ar import plugins
 from lg2ar.config import Config
 from lg2ar.discriminators import DISCRIMINATORS, Discriminator
-from lg2ar.distributed import alone, before, everyone, size, total
+from lg2ar.distributed import (
+    all_graphs,
+    alone,
+    everyone,
+    graphs_before,
+    share_of_graphs,
+    size,
+    total,
+)
 from lg2ar.encoders import GCN, GIN, Encoder, ReadOut
 from lg2ar.graph import Encoding, GraphBatch
 from lg2ar.heads import (
@@ -101,8 +109,8 @@ class Objective:
             home = torch.arange(view.num_graphs, device=view.device)
         rows, p = self._rows(encoding, p)
         if self.negatives == "graphs":
-            graphs = everyone(other.graphs)  # of the whole batch, B
-            (first,), _ = before(view.num_graphs)
+            graphs = all_graphs(other.graphs)  # of the whole batch, B
+            first = graphs_before()
 
             def bound(rows: Tensor, graphs: Tensor, home: Tensor) -> Tensor:
                 scores = discriminator(rows, graphs, p, p_other)  # [R, B]
@@ -171,9 +179,10 @@ class Objective:
             return value
         if not self._is_mean:
             return value / size()  # each has the whole of it
-        weight = self._weight(view, home, value)
-        own = value.new_tensor(len(home)) if weight is None else weight.sum()
-        return value * (own / total(own))
+        if self.normalisation == "pairs" and self.contrast == "local-global":
+            own = value.new_tensor(len(home))
+            return value * (own / total(own))
+        return value * share_of_graphs(view.num_graphs)
 
     def _weight(self, view: GraphBatch, home: Tensor, like: Tensor) -> Tensor | None:
         """How much each row counts; None where all count alike."""
@@ -285,7 +294,7 @@ class LG2AR(Method):
     def forward(self, graph: GraphBatch, generator: torch.Generator | None = None) -> StepOutput:
         """Draw two views of every graph in the batch and tell how well they agree."""
         encoding: Encoding = self.augmentation_encoder(graph)  # H_v, h_G
-        draw: Draw = self.policy(everyone(encoding.graphs), generator)  # i, j, p_i, p_j
+        draw: Draw = self.policy(all_graphs(encoding.graphs), generator)  # i, j, p_i, p_j
         source = self.base_encoder.prepare(graph)
         view_i: GraphBatch = self.heads[draw.i](source, encoding, generator)
         view_j: GraphBatch = self.heads[draw.j](source, encoding, generator)

@@ -10,18 +10,31 @@ only user of ``torch.distributed``; :mod:`lg2ar.processes` starts the processes.
 """
 
 from lg2ar.distributed.gradients import sum_gradients
-from lg2ar.distributed.rows import before, everyone, own_rows, total
+from lg2ar.distributed.rows import (
+    all_graphs,
+    before,
+    everyone,
+    graphs_before,
+    own_rows,
+    rows_of_nodes,
+    share_of_graphs,
+    total,
+)
 from lg2ar.distributed.team import Team, Traffic, alone, own_share, same, size, together
 
 __all__ = [
     "Team",
     "Traffic",
+    "all_graphs",
     "alone",
     "before",
     "everyone",
+    "graphs_before",
     "own_rows",
     "own_share",
+    "rows_of_nodes",
     "same",
+    "share_of_graphs",
     "size",
     "sum_gradients",
     "together",

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lg2ar.distributed.rows import one_of_each
+from lg2ar.distributed.rows import one_of_each, rows_by_rank
 from lg2ar.distributed.team import Team
 
 
@@ -24,7 +24,7 @@ def normalise(x: Tensor, norm: nn.BatchNorm1d, team: Team) -> Tensor:
         norm: Weights and running statistics, which all processes have alike.
         team: The processes.
     """
-    numbers = [number for (number,) in team.counts(len(x))]
+    numbers = rows_by_rank(len(x), team)
     n = sum(numbers)
     if n < 2:  # one row has no variance: see lg2ar.layers.BatchNorm
         return F.batch_norm(

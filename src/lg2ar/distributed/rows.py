@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -50,6 +51,45 @@ def everyone(rows: Tensor, kind: str = "rows") -> Tensor:
     return whole
 
 
+def all_graphs(rows: Tensor, kind: str = "graphs") -> Tensor:
+    """The same of rows that stand for the graphs of the batch; all know how many each has."""
+    team = current()
+    if team is None:
+        return rows
+    whole: Tensor = _Everyone.apply(rows, team.graphs, team, kind)  # type: ignore[no-untyped-call]
+    return whole
+
+
+def graphs_before() -> int:
+    """How many graphs of the batch lie in the processes before this one."""
+    team = current()
+    return 0 if team is None else sum(team.graphs[: team.rank])
+
+
+def share_of_graphs(number: int) -> float:
+    """The part of the batch's graphs that lies in this process, 1 where it has them all."""
+    team = current()
+    return 1.0 if team is None else number / sum(team.graphs)
+
+
+@contextmanager
+def rows_of_nodes(number: int) -> Iterator[None]:
+    """Let all know once how many nodes each has; layers then take it that rows are nodes.
+
+    Args:
+        number: How many this process has.
+    """
+    team = current()
+    if team is None:
+        yield
+        return
+    before, team.nodes = team.nodes, [count for (count,) in team.counts(number)]
+    try:
+        yield
+    finally:
+        team.nodes = before
+
+
 def one_of_each(row: Tensor, kind: str, team: Team) -> Tensor:
     """One row of each process, shape ``[size, ...]``; gradients find their way back."""
     counts = [1] * team.size
@@ -80,7 +120,14 @@ def own_rows(draw: Draw, number: int) -> Tensor:
             generators stay where the one of a single process would be.
         number: How many rows this process has.
     """
-    if current() is None:
+    team = current()
+    if team is None:
         return draw(number)
-    (first,), (whole,) = before(number)
-    return draw(whole)[first : first + number]
+    counts = rows_by_rank(number, team)
+    first = sum(counts[: team.rank])
+    return draw(sum(counts))[first : first + number]
+
+
+def rows_by_rank(number: int, team: Team) -> list[int]:
+    """How many rows each process has, where this one has ``number``."""
+    return team.nodes or [count for (count,) in team.counts(number)]

@@ -54,6 +54,8 @@ class Team:
         self.rank = distributed.get_rank()
         self.size = distributed.get_world_size()
         self.traffic = Traffic()
+        self.graphs: list[int] = []  # of the batch that was shared out last, by rank
+        self.nodes: list[int] | None = None  # of the view that is being encoded, by rank
         self._counts_group: Any = None  # the default one
         if distributed.get_backend() != "gloo":
             self._counts_group = distributed.new_group(backend="gloo")
@@ -133,7 +135,11 @@ def same(numbers: Sequence[int]) -> list[int]:
 
 def own_share(places: np.ndarray) -> np.ndarray:
     """This process's part of a batch; parts differ by one at most, and may be empty."""
-    return places if _team is None else np.array_split(places, _team.size)[_team.rank]
+    if _team is None:
+        return places
+    shares = np.array_split(places, _team.size)
+    _team.graphs = [len(share) for share in shares]
+    return shares[_team.rank]
 
 
 Draw = Callable[[int], Tensor]
