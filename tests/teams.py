@@ -25,19 +25,22 @@ _context.set_forkserver_preload(
 )
 
 
-def run_team(size: int, work: Callable[..., Any], *arguments: Any) -> list[Any]:
+def run_team(
+    size: int, work: Callable[..., Any], *arguments: Any, backend: str = "gloo"
+) -> list[Any]:
     """What ``work(team, *arguments)`` gives in each of ``size`` processes, in the order of ranks.
 
     Args:
         size: How many.
         work: A function at the top of a module.
         *arguments: More arguments of it.
+        backend: What they exchange by; with ``nccl`` each has the GPU of its rank.
     """
     with tempfile.TemporaryDirectory() as folder:
         pipes, processes = [], []
         for rank in range(size):
             here, there = _context.Pipe(duplex=False)
-            given = (there, str(Path(folder) / "meeting"), rank, size, work, arguments)
+            given = (there, str(Path(folder) / "meeting"), rank, size, backend, work, arguments)
             process = _context.Process(target=_one, args=given, daemon=True)
             process.start()
             there.close()
@@ -65,7 +68,13 @@ def _answer(pipe: Connection, rank: int) -> tuple[bool, Any]:
 
 
 def _one(
-    pipe: Connection, meeting: str, rank: int, size: int, work: Callable[..., Any], arguments: Any
+    pipe: Connection,
+    meeting: str,
+    rank: int,
+    size: int,
+    backend: str,
+    work: Callable[..., Any],
+    arguments: Any,
 ) -> None:
     import torch
     from torch import distributed
@@ -76,9 +85,10 @@ def _one(
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     try:
         distributed.init_process_group(
-            "gloo", init_method=f"file://{meeting}", rank=rank, world_size=size
+            backend, init_method=f"file://{meeting}", rank=rank, world_size=size
         )
-        answer = False, work(Team(), *arguments)
+        device = f"cuda:{rank}" if backend == "nccl" else "cpu"
+        answer = False, work(Team(device), *arguments)
         distributed.barrier()  # whoever ends early breaks the connection of the others
     except BaseException:
         answer = True, f"process {rank}:\n{traceback.format_exc()}"

@@ -147,6 +147,8 @@ def _launch(device: torch.device, devices: int, nodes: int) -> torch.device:
         ) from None
     logging.getLogger("lightning_fabric").setLevel(logging.ERROR)
     logging.getLogger("lightning.fabric").setLevel(logging.ERROR)
+    # What the processes to be started would print of a connection that another one closed.
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     try:
         fabric = Fabric(
             accelerator=device.type,

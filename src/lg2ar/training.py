@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from lg2ar.distributed import Team, same, sum_gradients, together, total
+from lg2ar.distributed import Team, announce, same, sum_gradients, together, total
 from lg2ar.errors import NonFiniteLossError
 from lg2ar.graph import GraphBatch
 from lg2ar.model import Method, StepOutput
@@ -151,6 +151,7 @@ class Trainer:
         Returns:
             What the batch gave, and whether the base encoder was the one stepped.
         """
+        announce(batch.num_graphs)
         alternate = "augmentation" in self.parts
         step_base = not alternate or bool(*same([int(torch.rand(()) < 0.5)]))
         resting = self.parts["augmentation" if step_base else "base"] if alternate else []

@@ -122,6 +122,20 @@ class GraphStore(Store):
         )
 
 
+def none_of(graph: GraphBatch) -> GraphBatch:
+    """A batch of no graphs that is otherwise like this one."""
+    weight, origin, attributes = graph.edge_weight, graph.origin, graph.edge_attr
+    return graph.replace(
+        x=graph.x[:0],
+        edge_index=graph.edge_index[:, :0],
+        batch=graph.batch[:0],
+        num_graphs=0,
+        edge_weight=None if weight is None else weight[:0],
+        origin=None if origin is None else origin[:0],
+        edge_attr=None if attributes is None else attributes[:0],
+    )
+
+
 def epoch_batches(number: int, batch_size: int, seed: int) -> list[np.ndarray]:
     """So many graphs in random order, in batches; never a batch of one."""
     order = np.random.default_rng(seed).permutation(number)

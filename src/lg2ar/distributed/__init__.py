@@ -20,13 +20,14 @@ from lg2ar.distributed.rows import (
     share_of_graphs,
     total,
 )
-from lg2ar.distributed.team import Team, Traffic, alone, own_share, same, size, together
+from lg2ar.distributed.team import Team, Traffic, alone, announce, own_share, same, size, together
 
 __all__ = [
     "Team",
     "Traffic",
     "all_graphs",
     "alone",
+    "announce",
     "before",
     "everyone",
     "graphs_before",

@@ -19,6 +19,8 @@ PATIENCE = 20.0
 # Seconds within which one that fails can be expected to have said so.
 NOTICE = 1.0
 POLL = 0.05
+# Seconds between two looks of a process that works.
+LOOK = 2.0
 
 
 class Alarm:
@@ -36,9 +38,8 @@ class Alarm:
         self._team = team
         store = distributed.distributed_c10d._get_default_store()
         self._store = distributed.PrefixStore("lg2ar alarm", store)
-        self._over = False
-        if team.size > 1:
-            threading.Thread(target=self._watch, daemon=True).start()
+        self._over = threading.Event()
+        self._guards = 0
 
     @contextmanager
     def guarding(self) -> Iterator[None]:
@@ -48,19 +49,41 @@ class Alarm:
             LostProcessError: Where another process failed, in place of what that led to here.
             SystemExit: Where it failed of the same: it has been said.
         """
+        with self._watched():
+            try:
+                yield
+            except BaseException as error:
+                if self._over.is_set() or self._team.size == 1:
+                    raise
+                told = self._end(error)
+                if told is error:
+                    raise
+                raise told from None
+
+    def _end(self, error: BaseException) -> BaseException:
+        """Tell the others, and wait for them; what to end with."""
+        self._over.set()
+        told = self._tell(error)
+        with suppress(Exception):
+            distributed.destroy_process_group()
+        self._wait_for_all()
+        return told
+
+    @contextmanager
+    def _watched(self) -> Iterator[None]:
+        """Have a thread look after this process while the outermost guard stands."""
+        self._guards += 1
+        over, thread = threading.Event(), threading.Thread()
+        if self._guards == 1 and self._team.size > 1:
+            thread = threading.Thread(target=self._watch, args=[over], daemon=True)
+            thread.start()
         try:
             yield
-        except BaseException as error:
-            if self._over or self._team.size == 1:
-                raise
-            self._over = True
-            told = self._tell(error)
-            with suppress(Exception):
-                distributed.destroy_process_group()
-            self._wait_for_all()
-            if told is error:
-                raise
-            raise told from None
+        finally:
+            self._guards -= 1
+            over.set()
+            if thread.ident is not None:
+                thread.join(NOTICE)
 
     def _tell(self, error: BaseException) -> BaseException:
         """What to end with: the error itself, or that another process failed before."""
@@ -103,13 +126,13 @@ class Alarm:
                     end = min(end, time.monotonic() + NOTICE)
                 time.sleep(POLL)
 
-    def _watch(self) -> None:
+    def _watch(self, over: threading.Event) -> None:
         """End this process where it does not wake up: on a GPU one may wait for a lost one."""
         with suppress(RuntimeError):
             while not self._store.check(["failed"]):
-                time.sleep(2.0)
-            time.sleep(PATIENCE)
-            if not self._over:
+                if over.wait(LOOK):
+                    return
+            if not over.wait(PATIENCE) and not self._over.is_set():
                 rank, _, sentence = self._store.get("failed").decode().partition(" ")
                 print(f"lg2ar: process {rank} failed: {sentence}", file=sys.stderr, flush=True)
                 os._exit(2)

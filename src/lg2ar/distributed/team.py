@@ -54,7 +54,7 @@ class Team:
         self.rank = distributed.get_rank()
         self.size = distributed.get_world_size()
         self.traffic = Traffic()
-        self.graphs: list[int] = []  # of the batch that was shared out last, by rank
+        self.graphs: list[int] = []  # of the batch that is being worked on, by rank
         self.nodes: list[int] | None = None  # of the view that is being encoded, by rank
         self._counts_group: Any = None  # the default one
         if distributed.get_backend() != "gloo":
@@ -135,11 +135,13 @@ def same(numbers: Sequence[int]) -> list[int]:
 
 def own_share(places: np.ndarray) -> np.ndarray:
     """This process's part of a batch; parts differ by one at most, and may be empty."""
-    if _team is None:
-        return places
-    shares = np.array_split(places, _team.size)
-    _team.graphs = [len(share) for share in shares]
-    return shares[_team.rank]
+    return places if _team is None else np.array_split(places, _team.size)[_team.rank]
+
+
+def announce(graphs: int) -> None:
+    """Let all know how many graphs of the next batch each has; what is made of it relies on it."""
+    if _team is not None:
+        _team.graphs = [count for (count,) in _team.counts(graphs)]
 
 
 Draw = Callable[[int], Tensor]
