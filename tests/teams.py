@@ -26,7 +26,11 @@ _context.set_forkserver_preload(
 
 
 def run_team(
-    size: int, work: Callable[..., Any], *arguments: Any, backend: str = "gloo"
+    size: int,
+    work: Callable[..., Any],
+    *arguments: Any,
+    backend: str = "gloo",
+    meet: bool = True,
 ) -> list[Any]:
     """What ``work(team, *arguments)`` gives in each of ``size`` processes, in the order of ranks.
 
@@ -35,12 +39,13 @@ def run_team(
         work: A function at the top of a module.
         *arguments: More arguments of it.
         backend: What they exchange by; with ``nccl`` each has the GPU of its rank.
+        meet: Whether to wait for each other at the end; they cannot where one has failed.
     """
     with tempfile.TemporaryDirectory() as folder:
         pipes, processes = [], []
         for rank in range(size):
             here, there = _context.Pipe(duplex=False)
-            given = (there, str(Path(folder) / "meeting"), rank, size, backend, work, arguments)
+            given = (there, str(Path(folder) / "meeting"), rank, size, backend, meet, work, arguments)
             process = _context.Process(target=_one, args=given, daemon=True)
             process.start()
             there.close()
@@ -73,6 +78,7 @@ def _one(
     rank: int,
     size: int,
     backend: str,
+    meet: bool,
     work: Callable[..., Any],
     arguments: Any,
 ) -> None:
@@ -89,7 +95,8 @@ def _one(
         )
         device = f"cuda:{rank}" if backend == "nccl" else "cpu"
         answer = False, work(Team(device), *arguments)
-        distributed.barrier()  # whoever ends early breaks the connection of the others
+        if meet:
+            distributed.barrier()  # whoever ends early breaks the connection of the others
     except BaseException:
         answer = True, f"process {rank}:\n{traceback.format_exc()}"
     pipe.send_bytes(pickle.dumps(answer))  # tensors by value: their sender is gone before long

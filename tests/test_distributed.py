@@ -27,7 +27,6 @@ from lg2ar.graph import GraphBatch
 from lg2ar.layers import BatchNorm
 from lg2ar.methods import build
 from lg2ar.processes import Processes, join
-from lg2ar.sampling import seed_from
 from lg2ar.training import Trainer
 from teams import run_team
 
@@ -36,8 +35,8 @@ SIZES = (2, 4)
 # In double precision a sum in another order differs by 1e-16 or so; ten steps of Adam, which
 # divides by the size of a gradient, leave weights that differ by less than this.
 WEIGHTS, LOSSES, GRADIENTS = 1e-9, 1e-12, 1e-10
-# A constant added to the logits of a softmax: its gradient is rounding alone, and Adam divides it by
-# its own size.
+# A constant added to the logits of a softmax: its gradient is rounding alone, and Adam divides it
+# by its own size.
 IDLE = "scores.mlp.rest.1.bias"
 SMALL = {"hidden": 8, "layers": 2}
 # 122 graphs in batches of 30: the last batch has two, fewer than four processes can share.
@@ -120,8 +119,8 @@ def assert_same(together: Trained, alone: Trained) -> None:
             assert torch.allclose(mine[key], theirs[key], rtol=GRADIENTS, atol=GRADIENTS), key
     for key in alone.weights:
         if not key.endswith(IDLE):
-            mine, theirs = together.weights[key], alone.weights[key]
-            assert torch.allclose(mine, theirs, rtol=0, atol=WEIGHTS), key
+            far = (together.weights[key] - alone.weights[key]).abs().max()
+            assert float(far) < WEIGHTS, key
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -263,9 +262,7 @@ def add_up_gradients(team: Team) -> list[Tensor | None]:
     return [weight.grad for weight in weights]
 
 
-def test_a_part_that_one_process_used_has_a_gradient_everywhere_and_one_that_none_did_has_none() -> (
-    None
-):
+def test_a_part_that_some_process_used_has_a_gradient_everywhere_and_others_have_none() -> None:
     for first, second, third in run_team(2, add_up_gradients):
         assert first.tolist() == [3, 3]
         assert second.tolist() == [3, 4]
@@ -288,7 +285,7 @@ def normalise_rows(team: Team, number: int) -> tuple[Tensor, Tensor, dict[str, T
     norm = BatchNorm(3).double()
     with together(team):
         y = norm(own)
-    (y * y.detach().cos()).sum().backward()  # type: ignore[no-untyped-call]
+    (y * y.detach().cos()).sum().backward()
     assert own.grad is not None
     return y.detach(), own.grad, norm.state_dict()
 
@@ -368,7 +365,7 @@ def count_bytes(team: Team, settings: dict[str, Any]) -> list[Spent]:
         for batch in make_batches(as_store(graph), config)(1):
             before = team.traffic.copy()
             _, base = trainer.step(batch)
-            spent = (team.traffic - before).bytes
+            spent = team.traffic.since(before).bytes
             parts = [*trainer.parts["base" if base else "augmentation"], *trainer.parts["always"]]
             weights = [p.numel() for part in parts for p in part.parameters()]
             steps.append(Spent(dict(spent), base, sum(weights), len(weights)))
@@ -464,7 +461,7 @@ def train_insisting(team: Team) -> tuple[list[float], list[float]]:
         yield
         current._team = None
 
-    training.together = insist
+    vars(training)["together"] = insist
     losses = []
     for used in (team, None):
         config = Config.make(GRAPHS)

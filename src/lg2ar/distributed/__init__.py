@@ -1,4 +1,4 @@
-"""Several processes that train one model on one batch: what each has, and what they tell each other.
+"""Several processes that train one model: what each has, and what they tell each other.
 
 A batch is shared out graph by graph: rank 0 has the first graphs, rank 1 the next, and so on. The
 loss of the batch is the sum of what the processes hold, and so is every gradient. Each process

@@ -37,7 +37,7 @@ class Alarm:
     def __init__(self, team: Team) -> None:
         self._team = team
         store = distributed.distributed_c10d._get_default_store()
-        self._store = distributed.PrefixStore("lg2ar alarm", store)
+        self._store = distributed.distributed_c10d.PrefixStore("lg2ar alarm", store)
         self._over = threading.Event()
         self._guards = 0
 

@@ -26,7 +26,7 @@ def sum_gradients(parameters: Iterable[nn.Parameter]) -> None:
         + [weights[0].new_tensor(given)]
     )
     summed = team.add_up(flat, "gradients")
-    *parts, has = summed.split([*(p.numel() for p in weights), len(weights)])
+    *parts, has = torch.split(summed, [*(p.numel() for p in weights), len(weights)])
     for p, part, some in zip(weights, parts, has.tolist(), strict=True):
         if some:
             p.grad = part.view_as(p)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -27,18 +27,19 @@ class Traffic:
 
     calls: Counter[str] = field(default_factory=Counter)
     bytes: Counter[str] = field(default_factory=Counter)
-    seconds: Counter[str] = field(default_factory=Counter)
+    seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
 
-    def __sub__(self, earlier: Traffic) -> Traffic:
-        pairs = zip(self._parts(), earlier._parts(), strict=True)
-        return Traffic(*(Counter({k: now[k] - then[k] for k in now}) for now, then in pairs))
+    def since(self, earlier: Traffic) -> Traffic:
+        """What came after an earlier :meth:`copy` of it."""
+        return Traffic(
+            Counter({kind: self.calls[kind] - earlier.calls[kind] for kind in self.calls}),
+            Counter({kind: self.bytes[kind] - earlier.bytes[kind] for kind in self.bytes}),
+            {kind: self.seconds[kind] - earlier.seconds.get(kind, 0.0) for kind in self.seconds},
+        )
 
     def copy(self) -> Traffic:
         """What it is now, whatever comes later."""
-        return Traffic(*(Counter(part) for part in self._parts()))
-
-    def _parts(self) -> tuple[Counter[str], Counter[str], Counter[str]]:
-        return self.calls, self.bytes, self.seconds
+        return Traffic(Counter(self.calls), Counter(self.bytes), dict(self.seconds))
 
 
 class Team:
