@@ -45,7 +45,16 @@ def run_team(
         pipes, processes = [], []
         for rank in range(size):
             here, there = _context.Pipe(duplex=False)
-            given = (there, str(Path(folder) / "meeting"), rank, size, backend, meet, work, arguments)
+            given = (
+                there,
+                str(Path(folder) / "meeting"),
+                rank,
+                size,
+                backend,
+                meet,
+                work,
+                arguments,
+            )
             process = _context.Process(target=_one, args=given, daemon=True)
             process.start()
             there.close()

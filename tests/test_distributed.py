@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from lg2ar import distributed
+from lg2ar.bench.scaling import step_bytes
 from lg2ar.config import Config
 from lg2ar.data.batches import as_store
 from lg2ar.data.conversion import write_on_disk
@@ -377,6 +378,7 @@ def test_bytes_of_a_step_follow_the_formulas() -> None:
     size, batch, hidden, layers = 2, 30, 8, 2
     for steps in run_team(size, count_bytes, settings):
         assert {step.base for step in steps[:4]} == {True, False}
+        spent: dict[bool, dict[str, int]] = {}
         for step in steps[:4]:  # the last batch is a small one
             back = 2 if step.base else 3  # a resting augmentation encoder wants no gradient
             assert step.bytes["graphs"] == 3 * 4 * (batch // size) * hidden
@@ -385,7 +387,11 @@ def test_bytes_of_a_step_follow_the_formulas() -> None:
             assert step.bytes["normalisation, gradients"] == back * layers * 4 * 2 * hidden * size
             assert step.bytes["gradients"] == 4 * (step.weights + step.tensors)
             assert step.bytes["draws"] == 8 * (1 + 2)
+            spent[step.base] = step.bytes
             assert step.bytes["counts"] == 8 * (1 + 3 + 2)  # graphs, encoders, the heads' noise
+        foretold = step_bytes(Config.make(settings), toy_graphs(2).graph.num_features, size)
+        for kind, number in foretold.items():
+            assert number == (spent[True][kind] + spent[False][kind]) / 2, kind
 
 
 # Who speaks, and what is refused.

@@ -88,7 +88,8 @@ class Config:
             and replayed as a graph; ``auto`` is the latter where it can be. A run's own settings
             say which it was.
         precision: Of the captured step's matrix products: ``float32`` or ``tf32``, which rounds
-            what is multiplied to 10 bits. The plain step is in float32.
+            what is multiplied to 10 bits. The plain step is in float32, or in ``bf16-mixed``:
+            linear layers then multiply in bfloat16.
     """
 
     level: Level = _one_of("graph", "graph", "node")

@@ -41,6 +41,12 @@ def line(told: Record) -> str:
             f"{told['resting_difference']:.1e} with weights at rest, "
             f"{told['largest_difference']:.1e} in training"
         )
+    elif told["bench"] == "scaling":
+        parts.append(
+            f"{_epochs(told)}; {told['cpu_ms']:.2f} ms of processor a step, "
+            f"{sum(told['exchanges'].values()):.0f} exchanges of "
+            f"{sum(told['bytes'].values()):,.0f} bytes"
+        )
     elif told["bench"] == "probe":
         accuracy = sum(told["accuracy"]) / len(told["accuracy"])
         gap = f", gap {told['gap']:.1e}" if "gap" in told else ""
