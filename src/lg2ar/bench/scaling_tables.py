@@ -145,8 +145,8 @@ class Scaling:
                     ]
                 )
         head = (
-            "policy and contrast | processes | s a step | hours an epoch | of ideal | half of ideal at so many "
-            "processes | hours at least"
+            "policy and contrast | processes | s a step | hours an epoch | of ideal | half of ideal "
+            "at so many processes | hours at least"
         )
         return _table(head, rows, [r]).replace("Measured on", "From parts measured on", 1)
 
@@ -167,14 +167,14 @@ class Scaling:
         """A step of a batch with as many graphs a process as was measured."""
         r = self.records[1]
         share = r["batch_size"]
-        seconds = share * (parts.own + processes * parts.all)
+        seconds: float = share * (parts.own + processes * parts.all)
         if processes == 1:
             return seconds
         config = Config.make({**r["config"], "batch_size": share * processes})
         spent = step_bytes(config, 8, processes)
         several = next((r for number, r in self.records.items() if number > 1), None)
         calls = sum(several["exchanges"].values()) if several else 0
-        return seconds + calls * LATENCY + carried(spent, processes) / BANDWIDTH
+        return seconds + float(calls * LATENCY + carried(spent, processes) / BANDWIDTH)
 
 
 def noise(r: Record) -> float:
@@ -187,7 +187,8 @@ def noise(r: Record) -> float:
         "feature-masking": 2 * nodes * 8,
     }
     heads = r["config"]["heads"]
-    return 2 * sum(drawn.get(head, 0.0) for head in heads) / len(heads) * r["noise_ns"] / 1e9
+    mean = sum(drawn.get(head, 0.0) for head in heads) / len(heads)
+    return float(2 * mean * r["noise_ns"] / 1e9)
 
 
 def scores(r: Record) -> float:
