@@ -145,8 +145,8 @@ class Scaling:
                     ]
                 )
         head = (
-            "policy and contrast | processes | s a step | hours an epoch | of ideal | half of ideal "
-            "at so many processes | hours at least"
+            "policy and contrast | processes | s a step | hours an epoch | of ideal | half of "
+            "ideal at so many processes | hours at least"
         )
         return _table(head, rows, [r]).replace("Measured on", "From parts measured on", 1)
 
