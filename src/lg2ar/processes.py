@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from datetime import timedelta
@@ -21,7 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from lg2ar.distributed import Team
-from lg2ar.distributed.alarm import Alarm
+from lg2ar.distributed.alarm import PATIENCE, Alarm
 from lg2ar.errors import InputError
 
 # Others wait while one writes a checkpoint; a process that is gone is noticed at once all the same.
@@ -145,6 +146,7 @@ def _launch(device: torch.device, devices: int, nodes: int) -> torch.device:
         raise InputError(
             f"training in several processes needs Lightning Fabric: {INSTALL}."
         ) from None
+    _give_time_to_save()
     logging.getLogger("lightning_fabric").setLevel(logging.ERROR)
     logging.getLogger("lightning.fabric").setLevel(logging.ERROR)
     # What the processes to be started would print of a connection that another one closed.
@@ -162,6 +164,26 @@ def _launch(device: torch.device, devices: int, nodes: int) -> torch.device:
         raise InputError(f"the processes cannot be started: {words}.") from None
     found: torch.device = fabric.device
     return found
+
+
+def _give_time_to_save() -> None:
+    """Let Fabric wait before it kills this process because one that it started is gone.
+
+    It would do so within five seconds, while this one may still save what was done.
+    """
+    from lightning_fabric.strategies.launchers import subprocess_script
+
+    observer = getattr(subprocess_script, "_ChildProcessObserver", None)
+    kill = getattr(observer, "_terminate_all", None)
+    if observer is None or kill is None or hasattr(kill, "patient"):
+        return
+
+    def patient(self: Any) -> None:
+        time.sleep(PATIENCE)
+        kill(self)
+
+    patient.patient = True  # type: ignore[attr-defined]
+    observer._terminate_all = patient
 
 
 def multiply_in_bfloat16(model: nn.Module, device: torch.device) -> None:
