@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+from lg2ar.bench.scaling_tables import Scaling
 from lg2ar.bench.tables import Bench
 from lg2ar.config import Config
 from lg2ar.demo import SETTINGS
@@ -114,6 +115,10 @@ TABLES: dict[str, Callable[[], str]] = {
     "bench, gpu steps": lambda: bench().gpu_steps(),
     "bench, gpu pygcl": lambda: bench().gpu_pygcl(),
     "bench, seeds": lambda: bench().seeds(),
+    "bench, scaling": lambda: Scaling(bench().records).curve(),
+    "bench, scaling parts": lambda: Scaling(bench().records).parts(),
+    "bench, scaling bytes": lambda: Scaling(bench().records).exchanged(),
+    "bench, scaling projection": lambda: Scaling(bench().records).projection(),
     "bench, projection": lambda: bench().projection(read_records(ROOT / "results/probes.jsonl")),
     "bench, cpu steps": lambda: bench().cpu_steps(),
     "bench, cpu runs": lambda: bench().cpu_runs(),

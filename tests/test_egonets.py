@@ -122,8 +122,8 @@ def test_with_a_fanout_sub_graphs_are_induced_on_what_was_walked_to(
     monkeypatch.setattr(egonets, "LONG", long)  # at 0 all lists are searched, none is read
     graph = several.replace(batch=torch.zeros_like(several.batch), num_graphs=1)
     centre = data.draw(st.integers(0, graph.num_nodes - 1))
-    rng = np.random.default_rng(data.draw(st.integers(0, 9)))
-    batch = EgoNets(graph, hops, fanout=fanout).around([centre], rng)
+    seed = data.draw(st.integers(0, 9))
+    batch = EgoNets(graph, hops, fanout=fanout).around([centre], seed)
     assert batch.origin is not None
     nodes = batch.origin.tolist()
     assert centre in nodes
@@ -154,7 +154,7 @@ def test_neighbours_are_drawn_without_preference_and_fixed_by_the_seed() -> None
     nets = EgoNets(star(8), hops=1, fanout=3)
     counts = np.zeros(9)
     for seed in range(800):
-        origin = nets.around([0], np.random.default_rng(seed)).origin
+        origin = nets.around([0], seed).origin
         assert origin is not None
         assert len(origin) == 4  # the hub and three different leaves
         counts[origin.numpy()] += 1
@@ -167,13 +167,24 @@ def test_neighbours_are_drawn_without_preference_and_fixed_by_the_seed() -> None
     assert one.tolist() == same.tolist() != other.tolist()
 
 
+def test_what_a_sub_graph_draws_does_not_depend_on_those_beside_it() -> None:
+    """So that processes that share out a batch draw what one would."""
+    nets = EgoNets(star(20, extra=30), hops=2, fanout=2)
+    both = nets.around([3, 7], seed=9)
+    for place, centre in enumerate((3, 7)):
+        alone = nets.around([centre], seed=9)
+        assert both.origin is not None
+        assert alone.origin is not None
+        assert both.origin[both.batch == place].tolist() == alone.origin.tolist()
+
+
 def test_a_hub_does_not_make_a_draw_expensive() -> None:
     """A list much longer than the sub-graph is searched, not read: nothing so long is made."""
     largest = []
     for leaves in (2_000, 200_000):
         nets = EgoNets(star(leaves, extra=50), hops=2, fanout=5)
         with LargestTensor(nets.graph.edge_index, nets.graph.x) as seen:
-            batch = nets.around([1, 2, 3], np.random.default_rng(0))
+            batch = nets.around([1, 2, 3])
         assert batch.origin is not None
         keys = (batch.edge_index[0] * batch.num_nodes + batch.edge_index[1]).tolist()
         assert keys == sorted(keys)  # what was read and what was looked up, in one order

@@ -95,7 +95,8 @@ class Config:
             and replayed as a graph; ``auto`` is the latter where it can be. A run's own settings
             say which it was.
         precision: Of the captured step's matrix products: ``float32`` or ``tf32``, which rounds
-            what is multiplied to 10 bits. The plain step is in float32.
+            what is multiplied to 10 bits. The plain step is in float32, or in ``bf16-mixed``:
+            linear layers then multiply in bfloat16.
     """
 
     level: Level = _one_of("graph", "graph", "node")
@@ -142,7 +143,7 @@ class Config:
     deterministic: bool = True
     checkpoint_every: int = _within(10, 1, 10_000_000)
     step: str = _one_of("auto", "auto", "captured", "plain")
-    precision: str = _one_of("tf32", "tf32", "float32")
+    precision: str = _one_of("tf32", "tf32", "float32", "bf16-mixed")
 
     def __post_init__(self) -> None:
         for item in dataclasses.fields(self):

@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from lg2ar.distributed import rows_of_nodes
 from lg2ar.graph import Encoding, GraphBatch
 from lg2ar.layers import (
     MLP,
@@ -186,7 +187,8 @@ class Encoder(nn.Module):
 
     def encode(self, view: GraphBatch) -> Encoding:
         """Encode nodes and graphs before the projection heads."""
-        nodes = self.network(view)
+        with rows_of_nodes(view.num_nodes):
+            nodes = self.network(view)
         pool = segment_mean if self.readout == "mean" else segment_sum
         graphs = pool(nodes, view.batch, view.num_graphs)
         if self.readout == "log-sum":

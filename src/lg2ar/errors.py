@@ -14,3 +14,7 @@ class NonFiniteLossError(RuntimeError):
 
 class MemoryShortageError(RuntimeError):
     """Memory did not suffice; the text names the settings to lower."""
+
+
+class LostProcessError(RuntimeError):
+    """Another of the processes that train together failed or is gone; says which and why."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -25,10 +25,11 @@ from lg2ar.data.sources import Source, open_source
 from lg2ar.errors import InputError
 from lg2ar.evaluation import calibrate, embed
 from lg2ar.fast.suitability import settle_step
-from lg2ar.files import writes_alone
+from lg2ar.files import alone_in
 from lg2ar.graph import GraphBatch
 from lg2ar.methods import build
 from lg2ar.model import Method
+from lg2ar.processes import PRECISIONS, Processes, join, multiply_in_bfloat16
 from lg2ar.records import EpochRecord, RunRecord, Score, versions
 from lg2ar.sampling import repeatable
 from lg2ar.selecting import checked_places
@@ -167,7 +168,6 @@ def choose_device(name: str | torch.device = "auto") -> torch.device:
     return device
 
 
-@writes_alone
 def pretrain(
     source: Source,
     config: Config | Mapping[str, Any] | None = None,
@@ -181,6 +181,10 @@ def pretrain(
     embed_at: Collection[int] = (),
     on_embeddings: OnEmbeddings | None = None,
     on_run: OnRun | None = None,
+    devices: int | None = None,
+    nodes: int | None = None,
+    strategy: str | None = None,
+    precision: str | None = None,
 ) -> Run:
     """Learn embeddings of graphs, or of the nodes of one large graph, without labels.
 
@@ -199,6 +203,13 @@ def pretrain(
             training does afterwards does not depend on it.
         on_embeddings: Called with each of these epochs and its embeddings.
         on_run: Called with each of these epochs and the run as it is then.
+        devices: How many processes on each machine share out every batch (docs/scaling.md); they
+            are started unless ``torchrun`` or SLURM did so. Only the first of them writes to
+            ``out`` and makes these calls; all return the run.
+        nodes: On how many machines.
+        strategy: ``ddp``, the only one there is.
+        precision: ``32``, or ``bf16-mixed`` for linear layers that multiply in bfloat16; None
+            leaves it to the settings.
 
     Returns:
         The run, its model on the device it was trained on.
@@ -207,6 +218,7 @@ def pretrain(
         InputError: When source, settings or folder cannot be worked with.
         NonFiniteLossError: When training broke down; ``out`` then holds the last good state.
         MemoryShortageError: When memory did not suffice; the same holds.
+        LostProcessError: When another of the processes failed.
 
     Examples:
         >>> from lg2ar.data.toy import toy_graphs
@@ -215,16 +227,48 @@ def pretrain(
         >>> run.embed(toy_graphs(5)).shape  # graphs it may not have seen
         torch.Size([5, 16])
     """
-    dataset = open_source(source)
-    target = choose_device(device)
-    earlier = _earlier_run(out, resume=resume, replace=replace)
+    processes = join(choose_device(device), devices, nodes, strategy)
+    writes = out is not None and processes.main
+    with processes.guarding(), alone_in(str(out)) if writes else nullcontext():
+        return _pretrain(
+            open_source(source),
+            _with_precision(config, precision),
+            processes,
+            out=out,
+            resume=resume,
+            replace=replace,
+            on_epoch=on_epoch,
+            on_start=on_start,
+            embed_at=embed_at,
+            on_embeddings=on_embeddings,
+            on_run=on_run,
+        )
+
+
+def _pretrain(
+    dataset: Dataset,
+    config: Config | Mapping[str, Any] | None,
+    processes: Processes,
+    *,
+    out: str | Path | None,
+    resume: bool,
+    replace: bool,
+    on_epoch: OnEpoch | None,
+    on_start: Callable[[Config, int], None] | None,
+    embed_at: Collection[int],
+    on_embeddings: OnEmbeddings | None,
+    on_run: OnRun | None,
+) -> Run:
+    """Train as one of some processes, of which the first writes and makes the calls."""
+    target, main = processes.device, processes.main
+    earlier = _earlier_run(out, resume=resume, replace=replace) if main or resume else None
     config = _complete(config, dataset, earlier)
     if earlier is not None:
         config = _as_begun(config, earlier)
         _check_same(str(out), earlier, config, dataset)
     recipe = FeatureRecipe.of(config, dataset)
     graph = recipe.apply(dataset)
-    settled = settle_step(config, graph, target)
+    settled = settle_step(config, graph, target, processes.size)
     if earlier is not None and settled.step != config.step:
         raise InputError(
             f"{out}: was trained with step = '{config.step}', which cannot be done here; resume it "
@@ -233,21 +277,25 @@ def pretrain(
     config = settled
     with naming_settings(target, **_memory(config)):
         trainer = _make_trainers([config], graph, target)[0]
+    trainer.team = processes.team
     if earlier is not None:
         _take_up(str(out), trainer, earlier, config.epochs)
-    if on_start is not None:
+    processes.agree("settings", config.to_json())
+    processes.agree("data", dataset.fingerprint())
+    processes.agree(f"state of the run ({out})", trainer.epoch, trainer.best_loss)
+    if on_start is not None and main:
         on_start(config, trainer.epoch)
     run = _new_run(config, recipe, dataset, trainer)
 
     def save() -> None:
-        if out is not None:
+        if out is not None and main:
             try:
                 _update(run, trainer, store)
             finally:  # what training needs to go on is kept even where the data is gone by now
                 _save(out, run, trainer)
 
     def look(epoch: int) -> None:
-        if epoch in embed_at and (on_embeddings is not None or on_run is not None):
+        if main and epoch in embed_at and (on_embeddings is not None or on_run is not None):
             _update(run, trainer, store)
             show(epoch)
 
@@ -258,7 +306,7 @@ def pretrain(
             on_run(epoch, run)
 
     def after_epoch(record: EpochRecord) -> None:
-        if on_epoch is not None:
+        if on_epoch is not None and main:
             on_epoch(record)
         look(record.epoch)
 
@@ -274,11 +322,23 @@ def pretrain(
             on_checkpoint=save,
             checkpoint_every=config.checkpoint_every,
         )
-        if out is None:
+        if out is None or not main:
             _update(run, trainer, store)
-        if trainer.stopped_early and trainer.epoch not in embed_at:
+        if main and trainer.stopped_early and trainer.epoch not in embed_at:
             show(trainer.epoch)
     return run
+
+
+def _with_precision(
+    config: Config | Mapping[str, Any] | None, precision: str | None
+) -> Config | Mapping[str, Any] | None:
+    """The settings with the precision that was asked for."""
+    if precision is None:
+        return config
+    if precision not in PRECISIONS:
+        raise InputError(f"precision = '{precision}' must be one of {', '.join(PRECISIONS)}.")
+    wanted = {"precision": PRECISIONS[precision]}
+    return config.replace(**wanted) if isinstance(config, Config) else {**(config or {}), **wanted}
 
 
 def pretrain_many(
@@ -383,6 +443,9 @@ def _make_trainers(
 ) -> list[Trainer]:
     widths = graph.num_features, graph.num_edge_features
     models = [build(config, *widths).to(device) for config in configs]
+    if configs[0].precision == "bf16-mixed":
+        for model in models:
+            multiply_in_bfloat16(model, device)
     if configs[0].step == "captured" and configs[0].epochs:
         from lg2ar.fast.trainer import captured_trainers  # needs Triton
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable
 from typing import Protocol, cast
 
@@ -11,6 +12,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lg2ar.adjacency import has_product
+from lg2ar.distributed import alone, own_rows
+from lg2ar.distributed.normalisation import normalise
+from lg2ar.distributed.team import current
 from lg2ar.graph import GraphBatch
 from lg2ar.ops import segment_sum
 
@@ -84,13 +88,22 @@ def dropout(x: Tensor, p: float, training: bool) -> Tensor:
     On a CPU 16 bits decide for each number, a fraction of what PyTorch draws: there, drawing takes
     as long as the products around it. The share is then a whole number of 65,536ths.
     """
-    if not training or p == 0 or x.device.type != "cpu":
-        return F.dropout(x, p, training)
+    if not training or p == 0:
+        return x
+    if x.device.type != "cpu":
+        if alone():
+            return F.dropout(x, p)
+        return x * own_rows(lambda rows: F.dropout(x.new_ones(rows, *x.shape[1:]), p), len(x))
     dropped = round(p * 2**16)
-    words = torch.empty((x.numel() + 3) // 4, dtype=torch.int64).random_(-(2**63), None)
-    bits = words.view(torch.int16)[: x.numel()].view(x.shape)
-    kept = (bits >= dropped - 2**15).to(x.dtype)
+    kept = (own_rows(lambda rows: _bits(rows, *x.shape[1:]), len(x)) >= dropped - 2**15).to(x.dtype)
     return x * kept.mul_(2**16 / (2**16 - dropped))
+
+
+def _bits(*shape: int) -> Tensor:
+    """Sixteen random bits for each number."""
+    number = math.prod(shape)
+    words = torch.empty((number + 3) // 4, dtype=torch.int64).random_(-(2**63), None)
+    return words.view(torch.int16)[:number].view(shape)
 
 
 class MLP(nn.Module):
@@ -127,7 +140,10 @@ class BatchNorm(nn.BatchNorm1d):
     """
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002 - the name nn.BatchNorm1d uses
-        """Normalise each column, shape ``[N, d]``."""
+        """Normalise each column, shape ``[N, d]``, over the whole batch."""
+        team = current()
+        if self.training and team is not None:
+            return normalise(input, self, team)
         if self.training and input.size(0) < 2:
             return F.batch_norm(
                 input, self.running_mean, self.running_var, self.weight, self.bias, eps=self.eps

@@ -15,6 +15,15 @@ from torch.utils.checkpoint import checkpoint
 from lg2ar import plugins
 from lg2ar.config import Config
 from lg2ar.discriminators import DISCRIMINATORS, Discriminator
+from lg2ar.distributed import (
+    all_graphs,
+    alone,
+    everyone,
+    graphs_before,
+    share_of_graphs,
+    size,
+    total,
+)
 from lg2ar.encoders import GCN, GIN, Encoder, ReadOut
 from lg2ar.graph import Encoding, GraphBatch
 from lg2ar.heads import (
@@ -101,13 +110,15 @@ class Objective:
             home = torch.arange(view.num_graphs, device=view.device)
         rows, p = self._rows(encoding, p)
         if self.negatives == "graphs":
+            graphs = all_graphs(other.graphs)  # of the whole batch, B
+            first = graphs_before()
 
             def bound(rows: Tensor, graphs: Tensor, home: Tensor) -> Tensor:
                 scores = discriminator(rows, graphs, p, p_other)  # [R, B]
-                places = torch.arange(view.num_graphs, device=view.device)
-                return self._bound(scores, home.unsqueeze(-1) == places, view, home)
+                places = torch.arange(graphs.size(0), device=view.device)
+                return self._bound(scores, (first + home).unsqueeze(-1) == places, view, home)
 
-            return self._in_blocks(bound, rows, other.graphs, home, view)
+            return self._part(self._in_blocks(bound, rows, graphs, home, view), view, home)
         corrupted, _ = self._rows(encoder(shuffle_features(view, generator)), p)
         graphs = other.graphs[home]
         scores = torch.stack(
@@ -118,7 +129,7 @@ class Objective:
             dim=1,
         )  # [R, 2]
         positive = torch.tensor([[True, False]], device=view.device).expand_as(scores)
-        return self._bound(scores, positive, view, home)
+        return self._part(self._bound(scores, positive, view, home), view, home)
 
     def _rows(self, encoding: Encoding, p: Tensor) -> tuple[Tensor, Tensor]:
         """What is contrasted with the other view's graphs, and the factor it carries.
@@ -143,7 +154,7 @@ class Objective:
         the backward pass, so that memory stays linear in rows.
         """
         step = max(1, BLOCK // max(1, graphs.size(0)))
-        if rows.size(0) <= step or getattr(self.bound, "func", self.bound) not in MEANS:
+        if rows.size(0) <= step or not self._is_mean:
             return bound(rows, graphs, home)
         weight = self._weight(view, home, rows)
         weight = torch.ones_like(home, dtype=rows.dtype) if weight is None else weight
@@ -158,6 +169,22 @@ class Objective:
         ]
         return torch.stack(parts).sum()
 
+    @property
+    def _is_mean(self) -> bool:
+        """Whether the bound of all rows is known to be the mean of those of parts of them."""
+        return getattr(self.bound, "func", self.bound) in MEANS
+
+    def _part(self, value: Tensor, view: GraphBatch, home: Tensor) -> Tensor:
+        """What this process adds to the bound of a batch that is shared out (docs/scaling.md)."""
+        if alone():
+            return value
+        if not self._is_mean:
+            return value / size()  # each has the whole of it
+        if self.normalisation == "pairs" and self.contrast == "local-global":
+            own = value.new_tensor(len(home))
+            return value * (own / total(own))
+        return value * share_of_graphs(view.num_graphs)
+
     def _weight(self, view: GraphBatch, home: Tensor, like: Tensor) -> Tensor | None:
         """How much each row counts; None where all count alike."""
         if self.normalisation == "pairs" or self.contrast == "global-global":
@@ -166,6 +193,9 @@ class Objective:
 
     def _bound(self, scores: Tensor, positive: Tensor, view: GraphBatch, home: Tensor) -> Tensor:
         weight = self._weight(view, home, scores)
+        if not alone() and not self._is_mean:  # of the rows of all
+            scores, positive = everyone(scores, "scores"), everyone(positive.byte()).bool()
+            weight = None if weight is None else everyone(weight)
         if self.normalisation == "graph-pairs":
             return self.bound(scores, positive, weight, positive_share=1 / scores.size(1))
         return self.bound(scores, positive, weight)
@@ -265,7 +295,7 @@ class LG2AR(Method):
     def forward(self, graph: GraphBatch, generator: torch.Generator | None = None) -> StepOutput:
         """Draw two views of every graph in the batch and tell how well they agree."""
         encoding: Encoding = self.augmentation_encoder(graph)  # H_v, h_G
-        draw: Draw = self.policy(encoding.graphs, generator)  # i, j, p_i, p_j
+        draw: Draw = self.policy(all_graphs(encoding.graphs), generator)  # i, j, p_i, p_j
         source = self.base_encoder.prepare(graph)
         view_i: GraphBatch = self.heads[draw.i](source, encoding, generator)
         view_j: GraphBatch = self.heads[draw.j](source, encoding, generator)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from lg2ar.distributed import same
 from lg2ar.layers import MLP
 from lg2ar.recurrence import last_state
 
@@ -64,7 +65,7 @@ class Policy(nn.Module, ABC):
         source = p.detach().nan_to_num(nan=1.0)
         source = source if generator is None else source.to(generator.device)
         pair = torch.multinomial(source, 2, self.replacement, generator=generator)
-        i, j = pair.tolist()  # the step's one look at the policy: which heads are to run
+        i, j = same(pair.tolist())  # the step's one look at the policy: which heads are to run
         return Draw(i=i, j=j, p_i=p[i], p_j=p[j], probabilities=p)
 
 

@@ -2,6 +2,8 @@
 
 Every function takes a ``generator``. Noise is drawn where the generator lives and then moved, so a
 CPU generator makes a CUDA run draw what a CPU run draws; without one, the device's own is used.
+Where a batch is shared out among processes, each draws the noise of the whole batch and takes that
+of its own rows (:mod:`lg2ar.distributed`).
 """
 
 from __future__ import annotations
@@ -10,10 +12,12 @@ import hashlib
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from lg2ar.distributed import alone, before, own_rows
 from lg2ar.graph import GraphBatch
 from lg2ar.ops import (
     joined_pairs,
@@ -72,15 +76,31 @@ def uniform(
     dtype: torch.dtype = torch.float64,
     generator: torch.Generator | None = None,
 ) -> Tensor:
-    """Numbers in [0, 1)."""
+    """Numbers in [0, 1), for the rows of this process."""
+    if alone():
+        return _uniform(shape, device, dtype, generator)
+    number, *rest = shape
+    return own_rows(lambda rows: _uniform((rows, *rest), device, dtype, generator), number)
+
+
+def _uniform(
+    shape: tuple[int, ...],
+    device: torch.device,
+    dtype: torch.dtype,
+    generator: torch.Generator | None,
+) -> Tensor:
     source = device if generator is None else generator.device
     return torch.rand(shape, generator=generator, device=source, dtype=dtype).to(device)
 
 
 def gumbel_noise(like: Tensor, generator: torch.Generator | None = None) -> Tensor:
     r"""Standard Gumbel noise, :math:`-\log(-\log u)`, shaped like ``like``."""
-    tiny = torch.finfo(like.dtype).tiny
     u = uniform(*like.shape, device=like.device, dtype=like.dtype, generator=generator)
+    return _gumbel(u)
+
+
+def _gumbel(u: Tensor) -> Tensor:
+    tiny = torch.finfo(u.dtype).tiny
     return -(-u.clamp(min=tiny).log()).log()
 
 
@@ -130,11 +150,67 @@ def sample_one(
     return segment_rank(keys, graph) == 0
 
 
+@dataclass(frozen=True, eq=False)
+class Coins:
+    """Which coin is tossed for each entry.
+
+    Attributes:
+        place: The coin of each entry.
+        number: How many coins there are.
+    """
+
+    place: Tensor
+    number: int
+
+
+def pair_coins(graph: GraphBatch, pair: Tensor) -> Coins:
+    """One coin for each pair of nodes that is joined, and one for each that might be.
+
+    Args:
+        graph: The batch.
+        pair: The pair of each of its edges, shape ``[E]`` (see :class:`~lg2ar.ops.NodePairs`).
+
+    Returns:
+        The coins of the edges and then of as many non-edges, ``[2E]``.
+    """
+    place, edges = pair, graph.num_edges
+    if not alone():
+        place, edges = _pairs_of_all(graph, pair)
+    return Coins(torch.cat([place, place + edges]), 2 * edges)
+
+
+def _pairs_of_all(graph: GraphBatch, pair: Tensor) -> tuple[Tensor, int]:
+    """The number of each pair in a batch that is shared out, and the number of its edges.
+
+    Pairs are numbered throughout the whole batch, and its self-loops behind all of them.
+    """
+    loop = graph.edge_index[0] == graph.edge_index[1]
+    plain, own = (int(p.max()) + 1 if p.numel() else 0 for p in (pair[~loop], pair))
+    loops = max(0, own - plain)
+    (pairs_before, loops_before, _), (pairs, _, edges) = before(plain, loops, graph.num_edges)
+    return torch.where(loop, pairs + loops_before + pair - plain, pairs_before + pair), edges
+
+
+def of_pairs(number: int, pairs: Tensor, generator: torch.Generator | None = None) -> Tensor:
+    """Numbers in [0, 1) for the joined pairs of nodes, in the order of :func:`joined_pairs`.
+
+    Args:
+        number: How many to give: as many as there are edges, of which pairs are never more.
+        pairs: How many pairs there are in this process's share of the batch.
+        generator: Source of randomness.
+    """
+    first, whole = 0, number
+    if not alone():
+        (first, _), (_, whole) = before(int(pairs), number)
+    drawn = _uniform((whole,), pairs.device, torch.float64, generator)
+    return drawn[first : first + number]
+
+
 def relaxed_bernoulli(
     logits: Tensor,
     temperature: float,
     generator: torch.Generator | None = None,
-    share: Tensor | None = None,
+    share: Tensor | Coins | None = None,
 ) -> Tensor:
     r"""Draw :math:`\sigma((\text{logit} + \log u - \log(1 - u)) / t)`, a relaxed coin flip.
 
@@ -153,9 +229,15 @@ def relaxed_bernoulli(
         >>> 0.9 < (coins > 0.5).float().mean().item() < 1  # 0.953 of them
         True
     """
-    noise = gumbel_noise(logits, generator) - gumbel_noise(logits, generator)
-    if share is not None:
-        noise = noise[share]
+    if isinstance(share, Coins):
+        one, other = (
+            _gumbel(_uniform((share.number,), logits.device, logits.dtype, generator))
+            for _ in range(2)
+        )
+        noise = (one - other)[share.place]
+    else:
+        noise = gumbel_noise(logits, generator) - gumbel_noise(logits, generator)
+        noise = noise if share is None else noise[share]
     return ((logits + noise) / temperature).sigmoid()
 
 
@@ -201,7 +283,7 @@ def negative_edges(
     many, ranges = free[home].clamp(min=1), wanted[home].clamp(min=1)
     low = _share(rank, many, ranges)
     width = _share(rank + 1, many, ranges) - low
-    draw = uniform(graph.num_edges, device=graph.device, generator=generator)
+    draw = of_pairs(graph.num_edges, taken.sum(), generator)
     shift = uniform(graph.num_graphs, device=graph.device, generator=generator)
     shift = (shift * free).long()[home]
     unjoined = (low + (draw * width).long() + shift) % many

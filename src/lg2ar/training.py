@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from lg2ar.distributed import Team, announce, same, sum_gradients, together, total
 from lg2ar.errors import NonFiniteLossError
 from lg2ar.graph import GraphBatch
 from lg2ar.model import Method, StepOutput
@@ -39,6 +40,7 @@ class Trainer:
             at the end of the epoch with the lowest loss are the run's result.
         seed: Fixes all draws.
         deterministic: Whether CUDA must use algorithms that repeat themselves.
+        team: The processes that share out every batch; None has it to itself.
     """
 
     def __init__(
@@ -51,8 +53,10 @@ class Trainer:
         patience: int = 0,
         seed: int = 0,
         deterministic: bool = True,
+        team: Team | None = None,
     ) -> None:
         self.model = model
+        self.team = team
         self.learning_rate = learning_rate
         self.clip = clip
         self.patience = patience
@@ -151,8 +155,9 @@ class Trainer:
         Returns:
             What the batch gave, and whether the base encoder was the one stepped.
         """
+        announce(batch.num_graphs)
         alternate = "augmentation" in self.parts
-        step_base = not alternate or bool(torch.rand(()) < 0.5)
+        step_base = not alternate or bool(*same([int(torch.rand(()) < 0.5)]))
         resting = self.parts["augmentation" if step_base else "base"] if alternate else []
         names = ["base" if step_base else "augmentation", "always"]
         stepped = [self.optimizers[name] for name in names if name in self.optimizers]
@@ -162,9 +167,10 @@ class Trainer:
             output: StepOutput = self.model(batch)
             if output.loss.requires_grad:  # not so where nothing but the resting encoder learns
                 output.loss.backward()  # type: ignore[no-untyped-call]
+        weights = [p for item in stepped for group in item.param_groups for p in group["params"]]
+        sum_gradients(weights)
         if self.clip:
-            groups = [group["params"] for item in stepped for group in item.param_groups]
-            nn.utils.clip_grad_norm_([p for group in groups for p in group], self.clip)
+            nn.utils.clip_grad_norm_(weights, self.clip)
         for optimizer in stepped:
             optimizer.step()
         return output, step_base
@@ -176,9 +182,10 @@ class Trainer:
         self.model.train()
         start = time.perf_counter()
         tally = _Tally(self.model.num_heads, self.device)
-        for batch in batches(seed_from(self.seed, number, 1)):
-            tally.add(*self.step(batch))
-        losses, summary = tally.losses(), tally.summary()
+        with together(self.team):
+            for batch in batches(seed_from(self.seed, number, 1)):
+                tally.add(*self.step(batch))
+            losses, summary = tally.losses(), tally.summary()
         self._check(number, losses, summary["mean_edge_weight"])
         record = EpochRecord(
             epoch=number,
@@ -303,16 +310,17 @@ class _Tally:
     def losses(self) -> list[float]:
         if not self._losses:
             raise ValueError("an epoch needs at least one batch")
-        values: list[float] = torch.stack(self._losses).tolist()
+        values: list[float] = total(torch.stack(self._losses)).tolist()
         return values
 
     def summary(self) -> dict[str, Any]:
+        weight, edges = total(torch.stack([self._weight, self._weight.new_tensor(self._edges)]))
         return {
             "steps": len(self._losses),
             "base_steps": self._base_steps,
             "draws": self._draws,
             "probabilities": torch.stack(self._probabilities).mean(0).tolist(),
-            "mean_edge_weight": float(self._weight) / max(1, self._edges),
+            "mean_edge_weight": float(weight) / max(1, int(edges)),
         }
 
 

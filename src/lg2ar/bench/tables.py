@@ -52,6 +52,12 @@ def line(told: Record) -> str:
             f"{told['train_resident_gb']:.2f} GB at most, {told['train_own_gb']:.2f} GB without "
             f"mapped files; {told['part']} nodes embedded in {told['part_seconds']:.1f} s"
         )
+    elif told["bench"] == "scaling":
+        parts.append(
+            f"{_epochs(told)}; {told['cpu_ms']:.2f} ms of processor a step, "
+            f"{sum(told['exchanges'].values()):.0f} exchanges of "
+            f"{sum(told['bytes'].values()):,.0f} bytes"
+        )
     elif told["bench"] == "probe":
         accuracy = sum(told["accuracy"]) / len(told["accuracy"])
         gap = f", gap {told['gap']:.1e}" if "gap" in told else ""

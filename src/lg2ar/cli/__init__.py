@@ -7,7 +7,7 @@ import json
 import logging
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
@@ -30,6 +30,13 @@ from lg2ar.cli.options import (
     read_settings,
     reads_source,
 )
+from lg2ar.cli.parallel import (
+    DevicesOption,
+    NodesOption,
+    PrecisionOption,
+    StrategyOption,
+    joined,
+)
 from lg2ar.cli.progress import progress
 from lg2ar.cli.report import report
 from lg2ar.cli.shipping import ship, verify
@@ -37,7 +44,7 @@ from lg2ar.cli.stopping import INTERRUPTED, stopping_in_time, tell_rest
 from lg2ar.cli.studies import figure, reproduce, table
 from lg2ar.cli.tune import tune
 from lg2ar.data.reading import ReadOptions
-from lg2ar.errors import InputError, MemoryShortageError, NonFiniteLossError
+from lg2ar.errors import InputError, LostProcessError, MemoryShortageError, NonFiniteLossError
 from lg2ar.shortage import is_shortage
 
 if TYPE_CHECKING:
@@ -99,25 +106,36 @@ def pretrain(
         Path | None, typer.Option(metavar="DIR", help="Folder to log to for TensorBoard.")
     ] = None,
     data: DataOption = None,
+    devices: DevicesOption = None,
+    nodes: NodesOption = None,
+    strategy: StrategyOption = None,
+    precision: PrecisionOption = None,
 ) -> None:
     """Learn embeddings of graphs, or of the nodes of one large graph, without labels."""
     from lg2ar import experiment
 
     look_for_data_in(data)
     settings = read_settings(config, setting, seed)
-    level, usual = _begun(out) if resume else (None, None)
-    dataset = open_and_tell(source, reading, settings.get("level") or level, usual)
-    with progress(tensorboard) as (on_start, on_epoch):
-        run = experiment.pretrain(
-            dataset,
-            settings,
-            out=out,
-            resume=resume,
-            device=device,
-            on_start=on_start,
-            on_epoch=on_epoch,
-        )
-    print(_summary(run, out))
+    with joined(device, devices, nodes, strategy) as main:
+        level, usual = _begun(out) if resume else (None, None)
+        given = settings.get("level") or level
+        dataset = open_and_tell(source, reading, given, usual, quiet=not main)
+        with progress(tensorboard) if main else nullcontext((None, None)) as (on_start, on_epoch):
+            run = experiment.pretrain(
+                dataset,
+                settings,
+                out=out,
+                resume=resume,
+                device=device,
+                on_start=on_start,
+                on_epoch=on_epoch,
+                devices=devices,
+                nodes=nodes,
+                strategy=strategy,
+                precision=precision,
+            )
+        if main:
+            print(_summary(run, out))
 
 
 @app.command()
@@ -228,7 +246,7 @@ def main() -> NoReturn:
     try:
         with stopping_in_time(), _telling():
             code = app(standalone_mode=False)
-    except (InputError, NonFiniteLossError, MemoryShortageError) as error:
+    except (InputError, LostProcessError, NonFiniteLossError, MemoryShortageError) as error:
         _refuse(str(error))
     except (KeyboardInterrupt, typer.Abort):
         sys.exit(tell_rest())

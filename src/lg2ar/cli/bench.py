@@ -282,6 +282,32 @@ def huge(
         pass
 
 
+@bench.command()
+def scaling(
+    processes: Annotated[
+        list[str] | None, typer.Option(help="How many, comma-separated; default: 1,2,4.")
+    ] = None,
+    setting: SettingOption = None,
+    repeat: Annotated[int, typer.Option(min=1, help="Epochs to time.")] = 5,
+    as_json: JsonOption = False,
+    out: OutOption = None,
+) -> None:
+    """Time training in several CPU processes, as many graphs in each (weak scaling)."""
+    from lg2ar.bench.scaling import PROCESSES, measure_scaling
+
+    words = read_words(processes)
+    wrong = [word for word in words if not word.isdecimal() or int(word) < 1]
+    if wrong:
+        raise InputError(f"--processes {wrong[0]}: give numbers from 1 on, such as 1,2,4.")
+    made = measure_scaling(
+        [int(word) for word in words] or PROCESSES,
+        changes=read_settings(None, setting, None),
+        repeat=repeat,
+    )
+    for _ in _told(made, as_json, out):
+        pass
+
+
 def _told(
     made: Iterable[dict[str, Any]], as_json: bool, out: Path | None
 ) -> Iterable[dict[str, Any]]:

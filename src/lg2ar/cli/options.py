@@ -150,6 +150,8 @@ def open_and_tell(
     reading: ReadOptions,
     level: Level | None = None,
     usual: Mapping[str, Any] | None = None,
+    *,
+    quiet: bool = False,
 ) -> Dataset:
     """Read a source and print what was noted while reading, to standard error.
 
@@ -158,13 +160,14 @@ def open_and_tell(
         reading: How to read it.
         level: That of the run or of the settings, where there is one.
         usual: What the run's data was read with: ``run.reading``.
+        quiet: Whether another process prints it.
     """
     from lg2ar.data.sources import open_source
 
     if level is not None and reading.level not in (None, level):
         raise InputError(f"--level {reading.level}: the run is at {level} level; leave it out.")
     dataset = open_source(source, level, reading, usual)
-    for note in dataset.notes:
+    for note in () if quiet else dataset.notes:
         print(f"lg2ar: {note}", file=sys.stderr)
     return dataset
 

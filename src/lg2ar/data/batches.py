@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from lg2ar.distributed import own_share
 from lg2ar.graph import GraphBatch
 
 
@@ -36,9 +37,12 @@ class Store(ABC):
         """The graphs at these places, in this order; ``origin`` points into the store."""
 
     def epoch(self, batch_size: int, seed: int) -> Iterator[GraphBatch]:
-        """All graphs in random order, in batches; never a batch of one, which has no negatives."""
+        """All graphs in random order, in batches; never a batch of one, which has no negatives.
+
+        Of a batch that is shared out among processes, this one's share.
+        """
         for places in epoch_batches(len(self), batch_size, seed):
-            yield self.select(places)
+            yield self.select(own_share(places))
 
     def chunks(self, budget: int) -> Iterator[GraphBatch]:
         """All graphs in their own order, in batches of at most ``budget`` nodes and edges.
@@ -119,6 +123,20 @@ class GraphStore(Store):
             origin=nodes,
             edge_attr=None if attributes is None else attributes.index_select(0, edges),
         )
+
+
+def none_of(graph: GraphBatch) -> GraphBatch:
+    """A batch of no graphs that is otherwise like this one."""
+    weight, origin, attributes = graph.edge_weight, graph.origin, graph.edge_attr
+    return graph.replace(
+        x=graph.x[:0],
+        edge_index=graph.edge_index[:, :0],
+        batch=graph.batch[:0],
+        num_graphs=0,
+        edge_weight=None if weight is None else weight[:0],
+        origin=None if origin is None else origin[:0],
+        edge_attr=None if attributes is None else attributes[:0],
+    )
 
 
 def epoch_batches(number: int, batch_size: int, seed: int) -> list[np.ndarray]:

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from lg2ar.data.links import Lists, search, spread, take
 from lg2ar.data.mapped import links_of
+from lg2ar.distributed import own_share
 from lg2ar.graph import GraphBatch
 
 # A list so many times longer than its sub-graph has nodes is searched for them, not read.
@@ -47,35 +48,40 @@ class EgoNets:
         Args:
             num_graphs: How many; at most as many as there are nodes.
             seed: Fixes the nodes, and the neighbours that are walked to.
+
+        Returns:
+            The batch; where it is shared out among processes, this one's share.
         """
         n = self.links.num_nodes
         rng = np.random.default_rng(seed)
-        return self.around(rng.choice(n, size=min(num_graphs, n), replace=False), rng)
+        return self.around(own_share(rng.choice(n, size=min(num_graphs, n), replace=False)), seed)
 
-    def around(
-        self, centres: Sequence[int] | np.ndarray, rng: np.random.Generator | None = None
-    ) -> GraphBatch:
+    def around(self, centres: Sequence[int] | np.ndarray, seed: int = 0) -> GraphBatch:
         """The sub-graphs of ``hops`` hops around these nodes.
 
         Args:
             centres: The nodes.
-            rng: Draws neighbours where there are more than ``fanout``; None draws always alike.
+            seed: Fixes which neighbours are walked to where there are more than ``fanout``, for each
+                sub-graph whatever is drawn beside it.
         """
         n, device = self.links.num_nodes, self.links.device
-        rng = np.random.default_rng(0) if rng is None else rng
         start = torch.from_numpy(np.asarray(centres, dtype=np.int64)).to(device)
         # A node of the i-th sub-graph is known by the number i * n + its place in the large graph.
         members = torch.arange(len(start), device=device) * n + start  # ascending throughout
         frontier = members
-        for _ in range(self.hops):
-            place, neighbour = self._walk(frontier % n, rng)
+        for hop in range(self.hops):
+            key = (seed, hop, start[frontier // n], frontier % n)
+            place, neighbour = self._walk(frontier % n, key)
             reached = torch.unique(frontier[place] // n * n + neighbour)
             frontier = reached[~_among(reached, members)[0]]
             members = torch.cat([members, frontier]).sort().values
         return self._induced(members, len(start)).to(self.graph.device)
 
-    def _walk(self, nodes: Tensor, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
-        """One hop: which of ``nodes`` each step is taken from, and the node it leads to."""
+    def _walk(self, nodes: Tensor, key: tuple[int | Tensor, ...]) -> tuple[Tensor, Tensor]:
+        """One hop: which of ``nodes`` each step is taken from, and the node it leads to.
+
+        ``key`` fixes what is drawn for each of the nodes.
+        """
         first, count = self.links.walk.spans(nodes)
         many = count > self.fanout
         if not self.fanout or not bool(many.any()):
@@ -83,7 +89,8 @@ class EgoNets:
             return owner, take(self.links.walk.to, slot)
         owner, slot = spread(first, count.where(~many, 0))
         rows = many.nonzero().squeeze(1)
-        drawn = _choose(count[rows], self.fanout, rng)
+        own = [part if isinstance(part, int) else part[rows] for part in key]
+        drawn = _choose(count[rows], self.fanout, _mixed(own))
         owner = torch.cat([owner, rows.repeat_interleave(self.fanout)])
         slot = torch.cat([slot, (first[rows].unsqueeze(1) + drawn).reshape(-1)])
         return owner, take(self.links.walk.to, slot)
@@ -146,16 +153,39 @@ def _looked_up(
     return source[pair], target[pair], slot
 
 
-def _choose(count: Tensor, number: int, rng: np.random.Generator) -> Tensor:
+def _mixed(parts: Sequence[int | Tensor]) -> np.ndarray:
+    """Numbers that look like drawn ones, the same for the same parts (SplitMix64)."""
+    mixed = np.zeros(1, dtype=np.uint64)
+    for part in parts:
+        if isinstance(part, int):
+            given = np.array([part % 2**64], dtype=np.uint64)
+        else:
+            given = part.cpu().numpy().astype(np.uint64)
+        mixed = _scrambled(mixed ^ given)
+    return mixed
+
+
+def _scrambled(x: np.ndarray) -> np.ndarray:
+    x = x + np.uint64(0x9E3779B97F4A7C15)  # beyond 2^64 it begins again, as it is meant to
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    last: np.ndarray = x ^ (x >> np.uint64(31))
+    return last
+
+
+def _choose(count: Tensor, number: int, key: np.ndarray) -> Tensor:
     """``number`` different places below each count, every set of them as likely as any other.
 
-    Floyd's algorithm for all rows at once: the cost does not depend on the counts.
+    Floyd's algorithm for all rows at once: the cost does not depend on the counts. Each row is
+    drawn by its own key alone.
     """
     high = count.cpu().numpy()
     chosen = np.empty((len(high), number), dtype=np.int64)
     for column in range(number):
         last = high - number + column
-        pick = rng.integers(0, last, endpoint=True)
+        key = _scrambled(key)
+        part = (key >> np.uint64(11)).astype(np.float64) / 2**53  # from 0 to below 1
+        pick = np.minimum((part * (last + 1)).astype(np.int64), last)
         taken = (chosen[:, :column] == pick[:, None]).any(1)
         chosen[:, column] = np.where(taken, last, pick)
     return torch.from_numpy(chosen).to(count.device)

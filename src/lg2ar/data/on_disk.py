@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from lg2ar.data import disk_sums
-from lg2ar.data.batches import Store
+from lg2ar.data.batches import Store, none_of
 from lg2ar.data.columns import Column, Columns
 from lg2ar.data.dataset import Dataset
 from lg2ar.data.disk_layout import RAW, TABLES, About, Field, Layout, RawColumn, damaged, opened
@@ -430,6 +430,8 @@ class DiskStore(Store):
 
     def select(self, index: Sequence[int] | np.ndarray | Tensor) -> GraphBatch:
         """The graphs at these places, in this order; ``origin`` points into the store."""
+        if len(index) == 0:  # as a share of a batch may be
+            return none_of(self._graph.select([0]).to(self._device))
         return self._graph.select(index).to(self._device)
 
 

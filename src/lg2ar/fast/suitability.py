@@ -54,22 +54,27 @@ def unsuitable(graph: GraphBatch, config: Config, device: torch.device) -> str |
     return None
 
 
-def settle_step(config: Config, graph: GraphBatch, device: torch.device) -> Config:
+def settle_step(
+    config: Config, graph: GraphBatch, device: torch.device, processes: int = 1
+) -> Config:
     """Say in the settings how steps are going to be done.
 
     The captured step where it can be; where it cannot be on a GPU, or was asked for, the reason is
     told once.
     """
+    plain = config.precision if config.precision == "bf16-mixed" else "float32"
     if config.step == "plain":
-        return config.replace(precision="float32")
+        return config.replace(precision=plain)
     reason = _why_not(config, graph, device)
+    if reason is None and processes > 1:
+        reason = f"it is for one device, and there are {processes} processes"
     if reason is None:
         old = torch.cuda.is_available() and torch.cuda.get_device_capability(device) < (8, 0)
         precision = "float32" if old else config.precision  # older devices have no other
         return config.replace(step="captured", precision=precision)
     if config.step == "captured" or device.type == "cuda":
         _say(f"The plain step is used instead of the captured one: {reason}.")
-    return config.replace(step="plain", precision="float32")
+    return config.replace(step="plain", precision=plain)
 
 
 @cache
@@ -83,6 +88,7 @@ def _why_not(config: Config, graph: GraphBatch, device: torch.device) -> str | N
         (device.type != "cuda", "it needs a CUDA device"),
         (find_spec("triton") is None, "it needs Triton, which is not installed"),
         (config.level != "graph", "it is for graph level"),
+        (config.precision == "bf16-mixed", "it does not know precision = 'bf16-mixed'"),
         (config.method not in ("lg2ar", "infograph"), f"it does not know '{config.method}'"),
         (config.base_encoder != "gin", f"it does not know base_encoder = '{config.base_encoder}'"),
         (config.negatives != "graphs", f"it does not know negatives = '{config.negatives}'"),

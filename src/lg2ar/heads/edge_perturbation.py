@@ -9,7 +9,7 @@ from lg2ar.graph import Encoding, GraphBatch
 from lg2ar.heads.base import EdgeWeighting, Head, edge_weight
 from lg2ar.layers import MLP, attributes_of
 from lg2ar.ops import keep_edges, segment_mean, with_candidates
-from lg2ar.sampling import negative_edges, relaxed_bernoulli
+from lg2ar.sampling import negative_edges, pair_coins, relaxed_bernoulli
 
 
 class EdgePerturbation(Head):
@@ -53,7 +53,7 @@ class EdgePerturbation(Head):
         negatives, valid, pair = negative_edges(graph, generator)  # E-bar
         logits = self._by_pair(encoding.nodes, graph, negatives, pair)
         # One coin per pair of nodes: its edges, in both directions, share the noise.
-        coins = torch.cat([pair, pair + graph.num_edges])
+        coins = pair_coins(graph, pair)
         drawn = relaxed_bernoulli(logits.detach(), self.temperature, generator, share=coins) > 0.5
         kept = drawn & torch.cat([torch.ones_like(valid), valid])
         both = with_candidates(graph, negatives)  # [2, 2E]

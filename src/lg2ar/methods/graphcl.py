@@ -31,7 +31,14 @@ from lg2ar.ops import (
     with_candidates,
 )
 from lg2ar.policy import Draw, RandomPolicy
-from lg2ar.sampling import gumbel_top_k, negative_edges, private_randomness, sample_one, uniform
+from lg2ar.sampling import (
+    gumbel_top_k,
+    negative_edges,
+    of_pairs,
+    private_randomness,
+    sample_one,
+    uniform,
+)
 
 Augmentation = Callable[[GraphBatch, float, torch.Generator | None], GraphBatch]
 
@@ -124,9 +131,10 @@ def perturb_edges(
     joined = segment_sum(torch.ones_like(home), home, nowhere + 1)
     swapped = joined - _kept(joined, ratio)  # how many of each graph's, [B + 1]
     swapped[nowhere] = 0
-    dropped = _random_rank(home, nowhere + 1, generator) < swapped[home]
+    pairs = joined[:nowhere].sum()
+    dropped = _random_rank(home, nowhere + 1, pairs, generator) < swapped[home]
     home = home.where(offered, nowhere)
-    added = _random_rank(home, nowhere + 1, generator) < swapped[home]
+    added = _random_rank(home, nowhere + 1, pairs, generator) < swapped[home]
 
     both = with_candidates(leave(graph, ratio), negatives)  # [2, 2E]
     return keep_edges(both, torch.cat([~dropped[pair], added[pair]]))
@@ -181,9 +189,11 @@ def _kept(counts: Tensor, ratio: float) -> Tensor:
     return (ratio * counts.double() - 1e-9).ceil().long()
 
 
-def _random_rank(segment: Tensor, num_segments: int, generator: torch.Generator | None) -> Tensor:
-    """Put the members of each segment in random order: the place of each, shape ``[E]``."""
-    keys = uniform(len(segment), device=segment.device, generator=generator)
+def _random_rank(
+    segment: Tensor, num_segments: int, pairs: Tensor, generator: torch.Generator | None
+) -> Tensor:
+    """Put the pairs of each segment in random order: the place of each, shape ``[E]``."""
+    keys = of_pairs(len(segment), pairs, generator)
     order = keys.argsort()
     order = order[segment[order].argsort(stable=True)]
     count = segment_sum(torch.ones_like(segment), segment, num_segments)

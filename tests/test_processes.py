@@ -1,0 +1,152 @@
+"""The command line in several processes: started by itself, by torchrun, by SLURM."""
+
+from __future__ import annotations
+
+import json
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import lg2ar
+from launches import Ended, finish, run, start
+from lg2ar.data.toy import toy_graphs
+from lg2ar.errors import InputError
+from lg2ar.experiment import Run, load
+from lg2ar.processes import multiply_in_bfloat16
+
+pytest.importorskip("lightning_fabric", reason="needs pip install 'lg2ar[fabric]'")
+
+SETTINGS = {"hidden": 8, "layers": 2, "batch_size": 70}
+WORDS = ["--device", "cpu", *(f"--set={key}={value}" for key, value in SETTINGS.items())]
+TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node"]
+
+
+def pretrain(out: Path, epochs: int = 2) -> list[str]:
+    """The words of the command."""
+    return ["pretrain", "toy-graphs", "--out", str(out), f"--set=epochs={epochs}", *WORDS]
+
+
+@pytest.fixture(scope="module")
+def alone() -> Run:
+    """What one process makes of it."""
+    return lg2ar.pretrain("toy-graphs", {**SETTINGS, "epochs": 3}, device="cpu")
+
+
+def assert_like(run: Run, alone: Run, epochs: int) -> None:
+    assert [record.epoch for record in run.history] == list(range(1, epochs + 1))
+    for mine, theirs in zip(run.history, alone.history, strict=False):
+        assert mine.draws == theirs.draws
+        assert mine.loss == pytest.approx(theirs.loss, rel=1e-3)
+    assert mine.steps == 5  # 300 graphs in batches of 70, the last of 20
+
+
+def assert_speaks_once(ended: Ended, epochs: int) -> None:
+    assert ended.code == 0, ended.err
+    assert ended.out.count(f"{epochs} epochs in ") == 1
+    assert ended.out.count("Run folder:") == 1
+    assert not ended.sentences
+
+
+def test_a_run_goes_on_with_another_number_of_processes(tmp_path: Path, alone: Run) -> None:
+    out = tmp_path / "run"
+    ended = run("-m", "lg2ar", *pretrain(out), "--devices", "2", "--strategy", "ddp")
+    assert_speaks_once(ended, 2)
+    assert_like(load(out, "cpu"), alone, 2)
+    ended = run(*TORCHRUN, "3", "-m", "lg2ar", *pretrain(out, epochs=3), "--resume")
+    assert_speaks_once(ended, 3)
+    assert_like(load(out, "cpu"), alone, 3)
+    assert len(list(out.iterdir())) == 3  # one process wrote
+
+
+def test_slurm_is_found(tmp_path: Path, alone: Run) -> None:
+    out = tmp_path / "run"
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    job = {
+        "SLURM_JOB_ID": "1",
+        "SLURM_JOB_NAME": "train",
+        "SLURM_NTASKS": "2",
+        "SLURM_NTASKS_PER_NODE": "2",
+        "SLURM_NNODES": "1",
+        "SLURM_NODEID": "0",
+        "SLURM_NODELIST": "localhost",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": port,
+    }
+    words = ["-m", "lg2ar", *pretrain(out), "--devices", "2"]
+    tasks = [
+        start(*words, **job, SLURM_PROCID=str(task), SLURM_LOCALID=str(task)) for task in range(2)
+    ]
+    first, second = (finish(task) for task in tasks)
+    assert_speaks_once(first, 2)
+    assert (second.code, second.out, second.err) == (0, "", "")
+    assert_like(load(out, "cpu"), alone, 2)
+
+
+def test_slurm_with_other_numbers_is_refused_in_a_sentence(tmp_path: Path) -> None:
+    job = {"SLURM_NTASKS": "2", "SLURM_NTASKS_PER_NODE": "2", "SLURM_PROCID": "0"}
+    job |= {"SLURM_LOCALID": "0", "SLURM_NODEID": "0", "SLURM_NNODES": "1"}
+    ended = run("-m", "lg2ar", *pretrain(tmp_path / "run"), "--devices", "3", **job)
+    assert ended.code == 2
+    assert len(ended.sentences) == 1, ended.err
+    assert "`devices=3`" in ended.sentences[0]
+    assert "Traceback" not in ended.err
+
+
+@pytest.mark.parametrize("where", ["cpu", pytest.param("cuda", marks=pytest.mark.cuda)])
+def test_one_device_through_fabric_is_what_it_is_without(tmp_path: Path, where: str) -> None:
+    if where == "cuda" and not torch.cuda.is_available():
+        pytest.skip("this machine has no CUDA device")
+    words = [*pretrain(tmp_path / "fabric"), "--device", where, "--set=step=plain"]
+    ended = run("-m", "lg2ar", *words, "--devices", "1", "--strategy", "ddp", "--precision", "32")
+    assert ended.code == 0, ended.err
+    settings = {**SETTINGS, "epochs": 2, "step": "plain"}
+    plain = lg2ar.pretrain("toy-graphs", settings, device=where)
+    fabric = load(tmp_path / "fabric", where)
+    assert [r.loss for r in fabric.history] == [r.loss for r in plain.history]
+    for key, value in plain.model.state_dict().items():
+        assert torch.equal(fabric.model.state_dict()[key], value), key
+
+
+def test_bfloat16_is_for_linear_layers_alone(device: torch.device) -> None:
+    torch.manual_seed(3)
+    model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.Linear(64, 8)).to(device)
+    x = torch.randn(32, 64, device=device)
+    exact = model(x).detach()
+    multiply_in_bfloat16(model, device)
+    rounded = model(x)
+    assert rounded.dtype == torch.float32
+    assert 1e-5 < float((rounded.detach() - exact).abs().max()) < 0.1
+    rounded.sum().backward()
+    assert all(p.dtype == torch.float32 and p.grad is not None for p in model.parameters())
+
+
+@pytest.mark.parametrize("level", ["graph", "node"])
+def test_a_run_in_mixed_precision_says_so_and_goes_on_as_begun(tmp_path: Path, level: str) -> None:
+    small: dict[str, Any] = {**SETTINGS, "epochs": 2}
+    data: Any = toy_graphs(60) if level == "graph" else "toy-nodes"
+    mixed = lg2ar.pretrain(data, small, device="cpu", precision="bf16-mixed", out=tmp_path / "run")
+    exact = lg2ar.pretrain(data, small, device="cpu", precision="32")
+    assert (mixed.config.precision, exact.config.precision) == ("bf16-mixed", "float32")
+    assert mixed.history[0].loss != exact.history[0].loss
+    assert mixed.history[0].loss == pytest.approx(exact.history[0].loss, rel=0.05)
+    assert all(v.dtype != torch.bfloat16 for v in mixed.model.state_dict().values())
+    held = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert held["config"]["precision"] == "bf16-mixed"
+    longer = {**small, "epochs": 3}
+    again = lg2ar.pretrain(data, longer, device="cpu", out=tmp_path / "run", resume=True)
+    assert again.config.precision == "bf16-mixed"
+    assert len(again.history) == 3
+    with pytest.raises(InputError, match="was trained with precision = 'bf16-mixed'"):
+        lg2ar.pretrain(
+            data, longer, device="cpu", out=tmp_path / "run", resume=True, precision="32"
+        )
+
+
+def test_precisions_are_named() -> None:
+    with pytest.raises(InputError, match=r"precision = '16' must be one of 32, bf16-mixed"):
+        lg2ar.pretrain("toy-graphs", device="cpu", precision="16")
