@@ -213,7 +213,7 @@ def _parquet_file(path: Path) -> Any:
     try:
         held = parquet.ParquetFile(path)
         names = held.schema_arrow.names
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise InputError(
             f"{path}: is not a readable Parquet file ({str(error).splitlines()[0][:200]})."
         ) from None
@@ -226,7 +226,9 @@ def _read_parquet(path: Path) -> pa.Table:
 
     held = _parquet_file(path)
     try:
-        return held.read()
+        table = held.read()
+        table.validate(full=True)  # text that is none, for example
+        return table
     except (pa.ArrowException, OSError) as error:
         raise InputError(
             f"{path}: is damaged ({str(error).splitlines()[0][:200]}); write the table anew."
