@@ -21,7 +21,7 @@ from torch import Tensor
 from lg2ar.data.batches import Store
 from lg2ar.data.columns import Column, Columns
 from lg2ar.data.dataset import Dataset
-from lg2ar.data.disk_layout import RAW, TABLES, About, Field, RawColumn, damaged, opened
+from lg2ar.data.disk_layout import RAW, About, Field, RawColumn, check_tables, damaged, opened
 from lg2ar.errors import InputError
 from lg2ar.graph import GraphBatch
 
@@ -82,9 +82,7 @@ class DiskFile:
         if not path.is_file():
             raise InputError(f"{path}: there is no such file.")
         with opened(path) as connection:
-            query = "SELECT COUNT(*) FROM sqlite_master WHERE type = 'table' AND name IN (?, ?, ?)"
-            if connection.execute(query, TABLES).fetchone() != (len(TABLES),):
-                raise damaged(path, "its tables are not there")
+            check_tables(path, connection)
             self.about = self._read_about(connection)
             self.num_nodes, self.num_edges = self._read_sizes(connection)
         self._first = np.cumsum(self.num_nodes) - self.num_nodes
