@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -97,6 +98,25 @@ def write_folder(
             (folder / name).unlink(missing_ok=True)
     except OSError as error:
         raise InputError(f"{folder}: the run cannot be written there ({error}).") from None
+
+
+def check_fit(make: Callable[[], torch.nn.Module], tensors: Mapping[str, torch.Tensor]) -> None:
+    """See that weights fit a module before it is made, which settings could make of any size.
+
+    Args:
+        make: Makes the module.
+        tensors: The weights.
+
+    Raises:
+        RuntimeError: When they do not fit.
+    """
+    try:
+        with torch.device("meta"):  # shapes without numbers
+            expected = {key: value.shape for key, value in make().state_dict().items()}
+    except NotImplementedError:  # a part of somebody's own that needs numbers to be made
+        return
+    if expected != {key: value.shape for key, value in tensors.items()}:
+        raise RuntimeError("the weights are of another shape")
 
 
 def make_folder(folder: str | Path) -> None:

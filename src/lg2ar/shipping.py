@@ -19,6 +19,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from lg2ar.benchmarks import hyperparameters
+from lg2ar.checkpoint import check_fit
 from lg2ar.config import Config
 from lg2ar.data.benchmarks import find_benchmark
 from lg2ar.data.dataset import Dataset
@@ -244,6 +245,7 @@ def _small(value: Tensor) -> Tensor:
 
 
 def _build(config: Config, recipe: FeatureRecipe, weights: Mapping[str, Tensor]) -> Encoder:
+    check_fit(lambda: build_base_encoder(config, recipe.width, recipe.edge_width), weights)
     encoder = build_base_encoder(config, recipe.width, recipe.edge_width)
     encoder.load_state_dict(
         {

@@ -6,6 +6,7 @@ The same for other files that are larger when they are read than on the disk.
 from __future__ import annotations
 
 import io
+import json
 import resource
 import sqlite3
 import stat
@@ -24,6 +25,9 @@ from lg2ar.data.sources import read
 from lg2ar.data.sparse_arrays import dense
 from lg2ar.embeddings import read_embeddings
 from lg2ar.errors import InputError
+from lg2ar.experiment import load, pretrain
+from lg2ar.finetuning.saved import load_finetuned
+from lg2ar.shipping import read_encoder
 
 OUTSIDE = ("../T_A.txt", "/T_A.txt", "x/../../T_A.txt", "..\\T_A.txt", "C:\\T_A.txt", "C:T_A.txt")
 
@@ -162,6 +166,47 @@ def test_a_database_shows_what_is_stored_and_nothing_else(what: str, tmp_path: P
     connection.close()
     with pytest.raises(InputError, match="its tables are not there|a computed column"):
         read(path)
+
+
+@pytest.mark.parametrize(
+    ("part", "change"),
+    [
+        ("config", {"hidden": 65536, "layers": 64}),
+        ("recipe", {"name": "one-hot-degree", "cap": 10**12}),
+        ("recipe", {"given": 10**12}),
+        ("recipe", {"edges_given": 10**12}),
+    ],
+)
+def test_settings_that_claim_a_large_model_are_refused(
+    part: str, change: dict[str, Any], tmp_path: Path
+) -> None:
+    files = seeds.run()[1]
+    head = json.loads(files["run.json"])
+    head[part].update(change)
+    for name, content in {**files, "run.json": seeds.json_bytes(head)}.items():
+        (tmp_path / name).write_bytes(content)
+    with pytest.raises(InputError, match="weights do not fit its settings"):
+        load(tmp_path, device="cpu")
+    with pytest.raises(InputError, match="weights do not fit its settings"):
+        pretrain(seeds.tables(), None, out=tmp_path, resume=True, device="cpu")
+    files = seeds.fine_tuned()
+    head = json.loads(files["finetuned.json"])
+    head[part].update(change)
+    for name, content in {**files, "finetuned.json": seeds.json_bytes(head)}.items():
+        (tmp_path / name).write_bytes(content)
+    with pytest.raises(InputError, match="does not fit the rest"):
+        load_finetuned(tmp_path, device="cpu")
+
+
+def test_a_shipped_encoder_that_claims_to_be_large_is_refused(tmp_path: Path) -> None:
+    content = seeds.shipped()
+    path = tmp_path / "some.safetensors"
+    small, large = b'hidden\\": 4, ', b'hidden\\": 65536, '
+    assert content.count(small) == 1
+    size = int.from_bytes(content[:8], "little") + len(large) - len(small)
+    path.write_bytes(size.to_bytes(8, "little") + content[8:].replace(small, large))
+    with pytest.raises(InputError, match="another shape"):
+        read_encoder(path)
 
 
 def test_a_downloaded_archive_writes_its_own_files_alone(

@@ -170,8 +170,10 @@ def load_finetuned(folder: str | Path, device: str | torch.device = "auto") -> F
         told = head["target"]
         target = Target(**{**told, "classes": tuple(told["classes"])})
         settings = TuningSettings(**head["settings"])
+        weights = checkpoints.read_part(folder, FILE, head, "network")
+        checkpoints.check_fit(lambda: make_network(config, recipe, target, settings), weights)
         network = make_network(config, recipe, target, settings)
-        network.load_state_dict(checkpoints.read_part(folder, FILE, head, "network"))
+        network.load_state_dict(weights)
         return FineTuned(
             config=config,
             recipe=recipe,

@@ -95,7 +95,7 @@ def with_hypothesis(make: Callable[[], Child], first: int) -> None:
     """Let Hypothesis choose what to change."""
     from hypothesis import HealthCheck, Phase, given, seed, settings
 
-    from faults.fuzz.strategies import changed
+    from faults.fuzz.changes import changed
 
     child = make()
     turn = first
