@@ -438,9 +438,7 @@ def load(folder: str | Path, device: str = "auto") -> Run:
 def _recipe_that_fits(held: Checkpoint) -> FeatureRecipe:
     """The recipe of a run, once it is clear that its weights fit its settings."""
     recipe = FeatureRecipe.from_dict(held.recipe)
-    checkpoints.check_fit(
-        lambda: build(held.config, recipe.width, recipe.edge_width), held.model
-    )
+    checkpoints.check_fit(lambda: build(held.config, recipe.width, recipe.edge_width), held.model)
     return recipe
 
 

@@ -26,7 +26,7 @@ DATA = os.environ.get("LG2AR_DATA")
 class Answer(http.server.BaseHTTPRequestHandler):
     """Answers with text, or sends on to where it should not."""
 
-    def do_GET(self) -> None:  # noqa: N802
+    def do_GET(self) -> None:
         if self.path == "/moved":
             self.send_response(302)
             self.send_header("Location", "http://localhost:1/plain")

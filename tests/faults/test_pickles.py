@@ -26,8 +26,35 @@ from lg2ar.errors import InputError
 from tiny import write_graphs
 
 # Endings of sources, ours and those of pickles, and none.
-ENDINGS = """.csv .tsv .txt .edgelist .edges .parquet .json .graphml .gexf .smi .smiles .npz .npy .zip
-.sqlite .pt .pth .pkl .pickle .gpickle .joblib .bin .safetensors .gz .tar .xml .sdf""".split()
+ENDINGS = [
+    ".csv",
+    ".tsv",
+    ".txt",
+    ".edgelist",
+    ".edges",
+    ".parquet",
+    ".json",
+    ".graphml",
+    ".gexf",
+    ".smi",
+    ".smiles",
+    ".npz",
+    ".npy",
+    ".zip",
+    ".sqlite",
+    ".pt",
+    ".pth",
+    ".pkl",
+    ".pickle",
+    ".gpickle",
+    ".joblib",
+    ".bin",
+    ".safetensors",
+    ".gz",
+    ".tar",
+    ".xml",
+    ".sdf",
+]
 KINDS = list(plain(Path("marker")))
 FEW = ["pickle 2", "torch", "npy"]  # where the reader is one that is tried with all of them
 

@@ -33,9 +33,8 @@ def read_arrays(path: str | Path, level: Level | None = None) -> Dataset:
     path = Path(path)
     arrays = _load(path)
     if "edge_index" not in arrays:
-        raise InputError(
-            f"{path}: has no array 'edge_index' [2, edges]; it holds {list(arrays) or 'none of ours'}."
-        )
+        known = ", ".join(arrays) or "none that is known"
+        raise InputError(f"{path}: has no array 'edge_index' [2, edges]; it holds {known}.")
     edge_index = _integers(path, "edge_index", arrays["edge_index"])
     batch = _integers(path, "batch", arrays["batch"]) if "batch" in arrays else None
     x = _features(path, arrays.get("x"), batch, edge_index)

@@ -246,7 +246,10 @@ def check_tables(path: Path, connection: sqlite3.Connection) -> None:
     """
     marks = ", ".join("?" * len(TABLES))
     query = "SELECT COUNT(*) FROM sqlite_master WHERE type = 'table' AND rootpage > 0"
-    found = connection.execute(f"{query} AND name IN ({marks})", TABLES).fetchone()
+    try:
+        found = connection.execute(f"{query} AND name IN ({marks})", TABLES).fetchone()
+    except MemoryError:  # so SQLite calls some descriptions of tables that it cannot make out
+        raise damaged(path, "its tables cannot be made out") from None
     if found != (len(TABLES),):
         raise damaged(path, "its tables are not there")
     for name in TABLES:

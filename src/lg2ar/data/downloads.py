@@ -103,7 +103,13 @@ class _HttpsAlone(urllib.request.HTTPRedirectHandler):
     """Follows to other addresses as long as they are HTTPS."""
 
     def redirect_request(
-        self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: Any, newurl: str
+        self,
+        req: urllib.request.Request,
+        fp: IO[bytes],
+        code: int,
+        msg: str,
+        headers: Any,
+        newurl: str,
     ) -> urllib.request.Request | None:
         _need_https(newurl)
         return super().redirect_request(req, fp, code, msg, headers, newurl)

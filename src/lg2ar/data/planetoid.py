@@ -27,7 +27,7 @@ PARTS = ("x", "tx", "allx", "y", "ty", "ally", "graph")
 VALIDATION = 500  # nodes behind those to learn from, as the public split has it
 
 # The pure one: the other makes room for as many objects as a file says it will name.
-_Unpickler: Any = pickle._Unpickler  # type: ignore[attr-defined]
+_Unpickler: Any = pickle._Unpickler
 
 
 def read_planetoid(raw: Path, name: str) -> Data:

@@ -73,13 +73,15 @@ def _read_arrays(path: str) -> Data:
     from torch_geometric.utils import remove_self_loops, to_undirected
 
     held = read_npz(Path(path), (*NPZ, "labels"))
-    arrays = [held[name] for name in NPZ]
-    x = dense(*arrays[:3], shape_of(arrays[3]))
+    data, indices, begins, shape, _, columns, rows, sizes = (held[name] for name in NPZ)
+    x = dense(data, indices, begins, shape_of(shape))
     x[x > 0] = 1
-    height, width = shape_of(arrays[7])
-    _, columns, begins, _ = arrays[4:]
-    edges = np.stack([rows_of(begins, columns, width, height), columns.astype(np.int64)])
-    if not height == width == len(x) == len(held["labels"]) or held["labels"].dtype.kind not in "iu":
+    height, width = shape_of(sizes)
+    edges = np.stack([rows_of(rows, columns, width, height), columns.astype(np.int64)])
+    if (
+        not height == width == len(x) == len(held["labels"])
+        or held["labels"].dtype.kind not in "iu"
+    ):
         raise ValueError("features, edges and labels do not fit each other")
     edge_index, _ = remove_self_loops(torch.from_numpy(edges))
     return Data(

@@ -12,7 +12,23 @@ WORDS: tuple[bytes, ...] = (
     *(b"0", b"-1", b"1", b"1.5", b"-0.0", b"1e999", b"-1e999", b"1e-999", b"nan", b"inf", b"NaN"),
     *(b"9223372036854775807", b"-9223372036854775808", b"18446744073709551616", b"2147483648"),
     *(b"9" * 400, b"1_000", b"0x10", b"1,5", b"true", b"null", b"None", b"NA"),
-    *(b"", b" ", b"\t", b"\n", b"\r", b"\r\n", b",", b";", b"|", b'"', b"'", b"\\", b"/", b"..", b"#"),
+    *(
+        b"",
+        b" ",
+        b"\t",
+        b"\n",
+        b"\r",
+        b"\r\n",
+        b",",
+        b";",
+        b"|",
+        b'"',
+        b"'",
+        b"\\",
+        b"/",
+        b"..",
+        b"#",
+    ),
     *(b"\0", b"\xff", b"\xfe\xff", b"\xef\xbb\xbf", b"\xc3\x28", "é😀\u202e".encode(), b"\x1a"),
     *(b"{", b"}", b"[", b"]", b"[" * 3000, b"<", b">", b"</", b"/>", b"<a>" * 200, b"<!DOCTYPE x>"),
     *(b"<!ENTITY a 'b'>", b"&a;", b"&lt;", b"<![CDATA[", b"=", b":", b"'''", b'"""', b"@", b"%"),
@@ -23,8 +39,36 @@ WORDS: tuple[bytes, ...] = (
 )
 
 VALUES: tuple[Any, ...] = (
-    *(None, True, False, 0, -1, 1, 2, 10**6, 2**31, 2**63, -(2**63), 10**30, 0.5, -0.0, 1e308, 1e-320),
-    *(float("nan"), float("inf"), "", "a", "0", "nan", "é\0\u202e", "x" * 5000, "../../x", "\ud800"),
+    *(
+        None,
+        True,
+        False,
+        0,
+        -1,
+        1,
+        2,
+        10**6,
+        2**31,
+        2**63,
+        -(2**63),
+        10**30,
+        0.5,
+        -0.0,
+        1e308,
+        1e-320,
+    ),
+    *(
+        float("nan"),
+        float("inf"),
+        "",
+        "a",
+        "0",
+        "nan",
+        "é\0\u202e",
+        "x" * 5000,
+        "../../x",
+        "\ud800",
+    ),
     *([], [[]], {}, {"": None}, [1, "a", None], {"id": 0}, [0] * 50, "number", "category", "graph"),
 )
 
@@ -64,7 +108,9 @@ def draw(chance: random.Random, number: int) -> list[Edit]:
             chance.choice(KINDS),
             chance.getrandbits(24),
             chance.getrandbits(8),
-            chance.choice(WORDS) if chance.random() < 0.7 else chance.randbytes(chance.randint(1, 8)),
+            chance.choice(WORDS)
+            if chance.random() < 0.7
+            else chance.randbytes(chance.randint(1, 8)),
         )
         for _ in range(number)
     ]

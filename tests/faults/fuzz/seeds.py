@@ -71,7 +71,10 @@ GEXF = b"""<?xml version="1.0" encoding="UTF-8"?>
 LINKS = {
     "directed": False,
     "graph": {"name": "g", "y": 1},
-    "nodes": [{"id": "a", "size": 1.5, "kind": "x", "v": [0, 1]}, {"id": 2, "size": None, "v": [1, 2]}],
+    "nodes": [
+        {"id": "a", "size": 1.5, "kind": "x", "v": [0, 1]},
+        {"id": 2, "size": None, "v": [1, 2]},
+    ],
     "links": [{"source": "a", "target": 2, "weight": 0.5}],
 }
 TOML = b"""level = "graph"
