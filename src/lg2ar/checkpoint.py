@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -141,13 +142,16 @@ def read(folder: str | Path, *, with_training: bool = False) -> Checkpoint:
     head = read_head(folder, RUN_FILE, "lg2ar pretrain")
     try:
         config = Config.make(head["config"])
-        progress = head["progress"]
+        progress, data = head["progress"], head["data"]
+        objects = (progress, data, data.get("reading", {}), head["versions"], head["recipe"])
+        if not all(isinstance(item, dict) for item in objects):
+            raise TypeError("a part of the wrong kind")
         model = read_part(folder, RUN_FILE, head, "model")
         training = read_part(folder, RUN_FILE, head, "training") if with_training else {}
         return Checkpoint(
             config=config,
             recipe=head["recipe"],
-            data=head["data"],
+            data=data,
             versions=head["versions"],
             progress=progress,
             finished=head["finished"],
@@ -174,7 +178,8 @@ def read_head(folder: str | Path, file: str, command: str) -> dict[str, Any]:
     folder = Path(folder)
     path = folder / file
     try:
-        head = json.loads(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+        head = json.loads(text, parse_constant=_finite, parse_float=_finite)
     except FileNotFoundError:
         raise InputError(
             f"{folder}: there is no run here ({file} is missing); name a folder that "
@@ -189,6 +194,14 @@ def read_head(folder: str | Path, file: str, command: str) -> dict[str, Any]:
             "of lg2ar that wrote it, or train again."
         )
     return head
+
+
+def _finite(text: str) -> float:
+    """A number of a JSON file; we write none that is infinite or not a number."""
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"{text[:20]} is not a number")
+    return value
 
 
 def read_part(folder: str | Path, file: str, head: dict[str, Any], part: str) -> Tensors:
@@ -229,5 +242,5 @@ def _read_tensors(folder: Path, file: str, item: dict[str, str]) -> Tensors:
         return load(content)
     except FileNotFoundError:
         raise InputError(f"{path}: missing; restore the file or train again.") from None
-    except (OSError, SafetensorError) as error:
+    except (OSError, SafetensorError, UnicodeEncodeError) as error:
         raise InputError(f"{path}: cannot be read ({error}); train again.") from None

@@ -418,7 +418,8 @@ def load(folder: str | Path, device: str = "auto") -> Run:
         recipe = _recipe_that_fits(held)
         model = build(held.config, recipe.width, recipe.edge_width)
         model.load_state_dict(held.model)
-        history = [EpochRecord(**record) for record in held.progress["history"]]
+        heads = len(held.config.heads)
+        history = [EpochRecord.from_dict(record, heads) for record in held.progress["history"]]
     except InputError:
         raise
     except (TypeError, KeyError, ValueError, AttributeError, RuntimeError):

@@ -40,6 +40,7 @@ b,"2",3,,"gr,een"
 """
 NODES = b"graph,node,size,colour\na,1,0.5,x\na,2,1.5,y\na,3,2,x\nb,1,1,x\nb,2,3,\nb,3,0,z\n"
 GRAPHS = b"graph,y,price\na,yes,1.5\nb,no,2\n"
+TABLES = {"edges.csv": EDGES, "nodes.csv": NODES, "graphs.csv": GRAPHS}
 LIST = b"# a remark\n1 2 0.5\n2 3 1\n3  1\t2\n4 1 7\n"
 TU = {
     "A": b"1, 2\n2, 1\n2, 3\n3, 2\n4, 5\n5, 4\n",
@@ -162,8 +163,8 @@ def sqlite_statements() -> bytes:
 def tables() -> Dataset:
     """Two graphs out of tables, with numbers and categories of nodes and edges."""
     with tempfile.TemporaryDirectory() as folder:
-        for name, content in (("edges", EDGES), ("nodes", NODES), ("graphs", GRAPHS)):
-            (Path(folder) / f"{name}.csv").write_bytes(content)
+        for name, content in TABLES.items():
+            (Path(folder) / name).write_bytes(content)
         return read(folder)
 
 

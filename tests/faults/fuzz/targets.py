@@ -16,6 +16,7 @@ from lg2ar.checkpoint import RUN_FILE
 from lg2ar.config import Config, parse_setting
 from lg2ar.data.benchmarks import CACHE, open_benchmark
 from lg2ar.data.raw_files import raw_files
+from lg2ar.data.reading import REMEMBERED, ReadOptions
 from lg2ar.data.sources import read
 from lg2ar.data.toy import toy_graphs
 from lg2ar.embeddings import read_embeddings
@@ -114,8 +115,10 @@ def _with_weights(files: dict[str, bytes], head: str, folder: Path) -> None:
 
 
 def _use(folder: Path) -> Any:
-    """Read a run and embed with it what it was trained on."""
-    return load(folder, device="cpu").embed(seeds.tables())
+    """Read a run, write its record, and embed what it was trained on."""
+    run = load(folder, device="cpu")
+    reading = ReadOptions().filled(run.reading, REMEMBERED)  # as another source would be read
+    return run.record({}).to_json(), reading, run.embed(seeds.tables())
 
 
 def _read_run(data: bytes, folder: Path) -> Any:
