@@ -59,7 +59,7 @@ def mend_lines(path: Path) -> None:
             whole = content.rfind(b"\n") + 1
             try:
                 json.loads(content[whole:] or "{}")
-            except ValueError:
+            except (ValueError, RecursionError):
                 file.truncate(whole)
     except OSError as error:
         raise InputError(f"{path}: cannot be written ({error}).") from None

@@ -17,6 +17,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from faults.fuzz.changes import changed
 from faults.fuzz.guard import bounds, violation
 from faults.fuzz.mutations import Edit, apply
+from faults.fuzz.table import shown, table
 from faults.fuzz.targets import TARGETS, Target
 from lg2ar.errors import InputError
 
@@ -70,6 +71,11 @@ def test_what_was_once_read_badly(path: Path, folder: Path) -> None:
     target = TARGETS[path.name.rpartition("-")[0]]
     with bounds():
         assert violation(target, path.read_bytes(), folder) is None
+
+
+def test_the_documentation_tells_what_was_tried() -> None:
+    assert shown() == table()  # python -m faults.fuzz.table
+    assert not [row for row in table().splitlines()[2:] if row.split(" | ")[3] != "0"]
 
 
 def _traceback(data: bytes, folder: Path) -> None:
