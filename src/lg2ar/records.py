@@ -57,7 +57,7 @@ class EpochRecord:
         """
         record = cls(**held)
         whole = (record.epoch, record.steps, record.base_steps, record.peak_memory)
-        rows = [record.probabilities, *record.draws]
+        rows: list[Any] = [record.probabilities, *record.draws]
         shape = [len(row) for row in rows] == [heads] * (heads + 1)
         numbers = [record.loss, record.mean_edge_weight, record.seconds]
         numbers += [number for row in rows for number in row]

@@ -132,7 +132,7 @@ def _is_empty(value: Any) -> bool:
 def _is_kind(kind: type, value: Any) -> bool:
     if not isinstance(value, kind):
         return False
-    held = (*value, *value.values()) if isinstance(value, dict) else value
+    held: Any = (*value, *value.values()) if isinstance(value, dict) else value
     return kind in (str, bool) or all(isinstance(word, str) for word in held)
 
 

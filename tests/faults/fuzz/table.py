@@ -1,4 +1,4 @@
-"""What was tried, as the table of docs/reliability.md, which ``python -m faults.fuzz.table`` renews."""
+"""What was tried, as the table of docs/reliability.md; ``faults.fuzz.table`` renews it."""
 
 from __future__ import annotations
 
