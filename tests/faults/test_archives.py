@@ -16,10 +16,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from faults.fuzz import seeds
-from lg2ar.data import archives, downloads
+from lg2ar.data import archives, downloads, table_files
 from lg2ar.data.archives import read_npz, read_zip
 from lg2ar.data.sources import read
 from lg2ar.data.sparse_arrays import dense
@@ -129,6 +130,18 @@ def test_arrays_that_claim_to_be_large_are_refused(shape: tuple[int, ...], tmp_p
     path = tmp_path / "some.npz"
     path.write_bytes(seeds.zipped({"edge_index.npy": held.getvalue() + bytes(16)}))
     with pytest.raises(InputError, match="not a readable"):
+        read(path)
+
+
+def test_a_parquet_table_of_equal_values_is_refused_where_it_is_large(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "edges.parquet"
+    pd.DataFrame({"source": ["a"] * 200_000, "target": ["b"] * 200_000}).to_parquet(path)
+    assert len(read(path)) == 2
+    assert path.stat().st_size < 5000
+    monkeypatch.setattr(table_files, "SMALL_CELLS", 1000)
+    with pytest.raises(InputError, match="to 200000 rows of 2 columns, which is refused"):
         read(path)
 
 
