@@ -226,8 +226,8 @@ def _parquet_file(path: Path) -> Any:
     rows = int(held.metadata.num_rows)
     if not 0 <= rows * len(names) <= max(SMALL_CELLS, CELLS_PER_BYTE * size):
         raise InputError(
-            f"{path}: would grow from {size} bytes to {rows} rows of {len(names)} columns, which is "
-            "refused; leave out columns that are the same everywhere, or write it as .csv."
+            f"{path}: would grow from {size} bytes to {rows} rows of {len(names)} columns, which "
+            "is refused; leave out columns that are the same everywhere, or write it as .csv."
         )
     return held
 
