@@ -314,6 +314,7 @@ def test_planetoid_s_pickles_are_arrays_alone(marker: Path) -> None:
     [
         b"\x80\x02K\x01r\xff\xff\xff\x7f.",  # a place for two thousand million objects
         b"\x80\x04\x8e" + (1 << 40).to_bytes(8, "little") + b".",  # bytes that are not there
+        b"\x80\x05\x96" + (1 << 40).to_bytes(8, "little") + b".",  # room for bytes
         pickle.dumps(np.zeros(3), 4).replace(b"K\x03\x85", b"J\xff\xff\xff\x7f\x85"),
     ],
 )

@@ -28,7 +28,6 @@ from torch import Tensor
 
 from lg2ar.config import Level
 from lg2ar.data.dataset import Dataset
-from lg2ar.data.downloads import download
 from lg2ar.data.raw_files import raw_files, read_raw_files
 from lg2ar.errors import InputError
 from lg2ar.files import write_bytes
@@ -312,6 +311,8 @@ def _read_raw(benchmark: Benchmark, root: Path) -> dict[str, Tensor]:
     missing = _missing(benchmark, raw)
     try:
         if missing:
+            from lg2ar.data.downloads import download
+
             download(benchmark.source, benchmark.pyg_name, raw)
             missing = []
         found, splits = read_raw_files(benchmark.source, benchmark.pyg_name, raw)

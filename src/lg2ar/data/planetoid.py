@@ -1,6 +1,6 @@
 """Planetoid's raw files, which are pickles, read without running what they say.
 
-A pickle is a little program that may call anything. The one in here may call nothing: the six names
+A pickle is a little program that may call anything. The one in here may call nothing: the few names
 that occur in these files stand for objects of ours that only remember what they were given, and any
 other name is refused. Arrays are then made of bytes whose number has to fit.
 """
@@ -166,8 +166,15 @@ class _Nothing(_Lists):
         return None
 
 
+# Steps that these files have no use for: they ask for room beforehand, or for things from outside.
+_REFUSED = (
+    *(pickle.BYTEARRAY8, pickle.NEXT_BUFFER, pickle.READONLY_BUFFER),
+    *(pickle.EXT1, pickle.EXT2, pickle.EXT4, pickle.PERSID, pickle.BINPERSID),
+)
+
+
 class _ArraysAlone(_Unpickler):  # type: ignore[misc]
-    """Knows six names; all of them are ours."""
+    """Knows a few names; what they stand for is ours."""
 
     KNOWN: ClassVar[dict[tuple[str, str], Any]] = {
         ("numpy.core.multiarray", "_reconstruct"): _Array,
@@ -181,6 +188,10 @@ class _ArraysAlone(_Unpickler):  # type: ignore[misc]
         ("builtins", "list"): _Nothing(),
     }
 
+    dispatch: ClassVar[dict[int, Any]] = {
+        code: step for code, step in _Unpickler.dispatch.items() if bytes([code]) not in _REFUSED
+    }
+
     def find_class(self, module: str, name: str) -> Any:
         try:
             return self.KNOWN[module, name]
@@ -188,12 +199,6 @@ class _ArraysAlone(_Unpickler):  # type: ignore[misc]
             raise pickle.UnpicklingError(
                 f"it wants to use {module}.{name}, where only arrays are read"
             ) from None
-
-    def persistent_load(self, pid: Any) -> Any:
-        raise pickle.UnpicklingError("it points to something outside of itself")
-
-    def get_extension(self, code: int) -> Any:
-        raise pickle.UnpicklingError("it wants to use an extension, where only arrays are read")
 
 
 def _read_part(path: str) -> Any:

@@ -6,7 +6,6 @@ SciPy takes the numbers as they are, and writes outside of its arrays where they
 from __future__ import annotations
 
 import numpy as np
-from scipy import sparse
 
 # Numbers that a small matrix may have, and that a larger one may have for each that is not zero:
 # the sparsest that is read, Coauthor Physics, has 252.
@@ -47,6 +46,8 @@ def dense(
     Raises:
         ValueError: When they do not fit each other, or are more than can be meant.
     """
+    from scipy import sparse
+
     height, width = shape
     if height < 0 or width < 0 or height * width > max(SMALL, SPARSE * len(indices)):
         raise ValueError(f"a matrix of {height} times {width} numbers")
