@@ -2,14 +2,17 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# The versions that are tested together; see constraints.txt.
+INSTALL := $(BIN)/python -m pip install --quiet --constraint constraints.txt
 
-.PHONY: help demo test lint types imports suite soak docs clean
+.PHONY: help demo test lint types imports suite soak docs audit clean
 
 help:
 	@echo "make demo   set up, train on an embedded data set in about a minute, write the report page"
 	@echo "make test   set up with the test tools, then lint, types, import layers and the whole suite"
 	@echo "make soak   the long tests of faults: kills at any moment, full disks, damage; with a summary"
 	@echo "make docs   set up and build the documentation into build/docs/index.html"
+	@echo "make audit  look the pinned versions up in the list of known holes (needs a network)"
 	@echo "make clean  remove the environment and caches"
 
 $(VENV)/created:
@@ -17,12 +20,12 @@ $(VENV)/created:
 	$(PYTHON) -m venv $(VENV)
 	@touch $@
 
-$(VENV)/installed: $(VENV)/created pyproject.toml
-	$(BIN)/python -m pip install --quiet --editable .
+$(VENV)/installed: $(VENV)/created pyproject.toml constraints.txt
+	$(INSTALL) --editable .
 	@touch $@
 
-$(VENV)/installed-test: $(VENV)/installed pyproject.toml
-	$(BIN)/python -m pip install --quiet --editable '.[test]'
+$(VENV)/installed-test: $(VENV)/installed pyproject.toml constraints.txt
+	$(INSTALL) --editable '.[test]'
 	@touch $@
 
 demo: $(VENV)/installed
@@ -46,13 +49,20 @@ suite: $(VENV)/installed-test
 soak: $(VENV)/installed-test
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m soak --quiet tests/faults $(PYTEST_ARGS)
 
-$(VENV)/installed-docs: $(VENV)/installed pyproject.toml
-	$(BIN)/python -m pip install --quiet --editable '.[docs]'
+$(VENV)/installed-docs: $(VENV)/installed pyproject.toml constraints.txt
+	$(INSTALL) --editable '.[docs]'
 	@touch $@
 
 docs: $(VENV)/installed-docs
 	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet docs build/docs
 	@echo "build/docs/index.html"
 
+# Strict: a package that could not be looked up is a failure, not a pass. In an environment of its
+# own, so that the auditor's packages do not meet ours.
+audit: constraints.txt
+	$(PYTHON) -m venv $(VENV)-audit
+	$(VENV)-audit/bin/python -m pip install --quiet pip-audit
+	$(VENV)-audit/bin/pip-audit --strict --no-deps --disable-pip --requirement constraints.txt
+
 clean:
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(VENV)-audit build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -16,6 +16,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -109,6 +111,25 @@ def write_folder(
         raise InputError(f"{folder}: the run cannot be written there ({error}).") from None
 
 
+def check_fit(make: Callable[[], torch.nn.Module], tensors: Mapping[str, torch.Tensor]) -> None:
+    """See that weights fit a module before it is made, which settings could make of any size.
+
+    Args:
+        make: Makes the module.
+        tensors: The weights.
+
+    Raises:
+        RuntimeError: When they do not fit.
+    """
+    try:
+        with torch.device("meta"):  # shapes without numbers
+            expected = {key: value.shape for key, value in make().state_dict().items()}
+    except NotImplementedError:  # a part of somebody's own that needs numbers to be made
+        return
+    if expected != {key: value.shape for key, value in tensors.items()}:
+        raise RuntimeError("the weights are of another shape")
+
+
 def remove_folder(folder: str | Path, file: str, parts: list[str]) -> None:
     """Remove a folder's JSON file and then its weight files; what else is in the folder stays."""
     folder = Path(folder)
@@ -134,13 +155,16 @@ def read(folder: str | Path, *, with_training: bool = False) -> Checkpoint:
     head = read_head(folder, RUN_FILE, "lg2ar pretrain")
     try:
         config = Config.make(head["config"])
-        progress = head["progress"]
+        progress, data = head["progress"], head["data"]
+        objects = (progress, data, data.get("reading", {}), head["versions"], head["recipe"])
+        if not all(isinstance(item, dict) for item in objects):
+            raise TypeError("a part of the wrong kind")
         model = read_part(folder, RUN_FILE, head, "model")
         training = read_part(folder, RUN_FILE, head, "training") if with_training else {}
         return Checkpoint(
             config=config,
             recipe=head["recipe"],
-            data=head["data"],
+            data=data,
             versions=head["versions"],
             progress=progress,
             finished=head["finished"],
@@ -168,7 +192,8 @@ def read_head(folder: str | Path, file: str, command: str) -> dict[str, Any]:
     path = folder / file
     try:
         content = path.read_bytes()
-        head: dict[str, Any] = json.loads(content.decode("utf-8"))
+        text = content.decode("utf-8")
+        head: dict[str, Any] = json.loads(text, parse_constant=_finite, parse_float=_finite)
     except FileNotFoundError:
         raise InputError(
             f"{folder}: there is no run here ({file} is missing); name a folder that "
@@ -201,6 +226,14 @@ def _check_format(path: Path, head: Any, content: bytes) -> None:
             f"{path}: damaged (its SHA-256 is not the recorded one); restore the file or train "
             "again."
         )
+
+
+def _finite(text: str) -> float:
+    """A number of a JSON file; we write none that is infinite or not a number."""
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"{text[:20]} is not a number")
+    return value
 
 
 def read_part(folder: str | Path, file: str, head: dict[str, Any], part: str) -> Tensors:
@@ -259,5 +292,5 @@ def _read_tensors(folder: Path, file: str, item: dict[str, str]) -> Tensors:
         return load(content)
     except FileNotFoundError:
         raise InputError(f"{path}: missing; restore the file or train again.") from None
-    except (OSError, SafetensorError) as error:
+    except (OSError, SafetensorError, UnicodeEncodeError) as error:
         raise InputError(f"{path}: cannot be read ({error}); train again.") from None

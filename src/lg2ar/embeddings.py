@@ -13,6 +13,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from lg2ar.data.archives import read_npz
 from lg2ar.errors import InputError
 from lg2ar.frames import write_arrays, write_frame
 
@@ -170,9 +171,8 @@ def read_embeddings(path: Path) -> Embeddings:
     check_format(path)
     try:
         if path.suffix == ".npz":
-            with open(path, "rb") as content, np.load(content, allow_pickle=False) as file:
-                rows = torch.from_numpy(file["embedding"])
-                return Embeddings(file["id"], rows, file.get("y"))
+            held = read_npz(path, ("id", "embedding", "y"))
+            return Embeddings(held["id"], torch.from_numpy(held["embedding"]), held.get("y"))
         table = _read_table(path)
         numbers = table[[name for name in table.columns if name not in ("id", "y")]]
         return Embeddings(

@@ -511,10 +511,11 @@ def load(folder: str | Path, device: str = "auto") -> Run:
     """
     held = checkpoints.read(folder)
     try:
-        recipe = FeatureRecipe.from_dict(held.recipe)
+        recipe = _recipe_that_fits(held)
         model = build(held.config, recipe.width, recipe.edge_width)
         model.load_state_dict(held.model)
-        history = [EpochRecord(**record) for record in held.progress["history"]]
+        heads = len(held.config.heads)
+        history = [EpochRecord.from_dict(record, heads) for record in held.progress["history"]]
     except InputError:
         raise
     except (TypeError, KeyError, ValueError, AttributeError, RuntimeError):
@@ -529,6 +530,13 @@ def load(folder: str | Path, device: str = "auto") -> Run:
         data=held.data,
         versions=held.versions,
     )
+
+
+def _recipe_that_fits(held: Checkpoint) -> FeatureRecipe:
+    """The recipe of a run, once it is clear that its weights fit its settings."""
+    recipe = FeatureRecipe.from_dict(held.recipe)
+    checkpoints.check_fit(lambda: build(held.config, recipe.width, recipe.edge_width), held.model)
+    return recipe
 
 
 def _complete(
@@ -557,7 +565,14 @@ def _earlier_run(out: str | Path | None, *, resume: bool, replace: bool) -> Chec
         return None
     if not resume:
         raise InputError(f"{out}: already holds a run; resume it (--resume) or choose another.")
-    return checkpoints.read(out, with_training=True)
+    held = checkpoints.read(out, with_training=True)
+    try:
+        _recipe_that_fits(held)
+    except (TypeError, KeyError, ValueError, AttributeError, RuntimeError):
+        raise InputError(
+            f"{out}: its weights do not fit its settings; restore the folder or train again."
+        ) from None
+    return held
 
 
 def _as_begun(config: Config, earlier: Checkpoint) -> Config:

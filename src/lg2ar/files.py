@@ -190,7 +190,7 @@ def _mend(file: IO[bytes]) -> bytes:
         return b""
     try:
         json.loads(tail)
-    except ValueError:
+    except (ValueError, RecursionError):
         if tail.startswith(b"{"):  # anything else is not ours to cut
             file.truncate(size - len(tail))
             return b""

@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import importlib.metadata
 import json
+import math
 import platform
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
@@ -41,6 +43,29 @@ class EpochRecord:
     mean_edge_weight: float
     seconds: float
     peak_memory: int
+
+    @classmethod
+    def from_dict(cls, held: Mapping[str, Any], heads: int) -> EpochRecord:
+        """The record that :meth:`to_dict` wrote.
+
+        Args:
+            held: As JSON has it.
+            heads: How many augmentations there are.
+
+        Raises:
+            TypeError: When it is something else.
+        """
+        record = cls(**held)
+        whole = (record.epoch, record.steps, record.base_steps, record.peak_memory)
+        rows: list[Any] = [record.probabilities, *record.draws]
+        shape = [len(row) for row in rows] == [heads] * (heads + 1)
+        numbers = [record.loss, record.mean_edge_weight, record.seconds]
+        numbers += [number for row in rows for number in row]
+        if not shape or not all(type(number) is int for number in whole):
+            raise TypeError("an epoch of no known kind")
+        if not all(isinstance(n, int | float) and abs(n) < math.inf for n in numbers):
+            raise TypeError("an epoch of no known kind")
+        return record
 
     def most_drawn(self) -> tuple[int, int]:
         """The pair of augmentations drawn most often, by place in ``heads``."""

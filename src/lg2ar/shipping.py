@@ -20,6 +20,7 @@ from torch import Tensor
 
 from lg2ar import seals
 from lg2ar.benchmarks import hyperparameters
+from lg2ar.checkpoint import check_fit
 from lg2ar.config import Config
 from lg2ar.data.benchmarks import find_benchmark
 from lg2ar.data.dataset import Dataset
@@ -260,6 +261,7 @@ def _small(value: Tensor) -> Tensor:
 
 
 def _build(config: Config, recipe: FeatureRecipe, weights: Mapping[str, Tensor]) -> Encoder:
+    check_fit(lambda: build_base_encoder(config, recipe.width, recipe.edge_width), weights)
     encoder = build_base_encoder(config, recipe.width, recipe.edge_width)
     encoder.load_state_dict(
         {

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import stat
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path, PurePosixPath
+from typing import IO
+
+import numpy as np
 
 from lg2ar.errors import InputError
 
@@ -15,23 +19,32 @@ HARMLESS_BYTES = 64 << 20
 MOST_GROWTH = 100
 MOST_MEMBERS = 1_000_000
 
+# Arrays are often zeros for the most part: they may grow as much as the format lets them, up to
+# here; beyond it ten times.
+LARGE_ARRAYS = 1 << 30
+MOST_GROWTH_OF_LARGE = 10
 
-def read_zip(path: Path, wanted: Callable[[str], bool]) -> dict[str, bytes]:
+
+def read_zip(
+    file: Path | IO[bytes], wanted: Callable[[str], bool], name: str = ""
+) -> dict[str, bytes]:
     """The members of a zip archive that are wanted, by name.
 
     Args:
-        path: The archive.
+        file: The archive.
         wanted: Told a member's name, says whether to read it.
+        name: What to call it, where it is no path.
 
     Raises:
         InputError: For an archive that is damaged, locked or holds links, for names that point
             outside of it, and for one that would grow beyond what text can.
     """
+    path = Path(name) if name else file
     try:
-        with zipfile.ZipFile(path) as archive:
+        with zipfile.ZipFile(file) as archive:
             members = [_checked(path, member) for member in archive.infolist()]
             chosen = [m for m in members if not m.is_dir() and wanted(m.filename)]
-            _check_growth(path, members, chosen)
+            _check_growth(path, members, chosen, _size(archive))
             # A member that holds more than it declares is cut there, and its checksum is then
             # wrong.
             return {member.filename: archive.read(member) for member in chosen}
@@ -46,7 +59,61 @@ def read_zip(path: Path, wanted: Callable[[str], bool]) -> dict[str, bytes]:
         ) from None
 
 
-def _checked(path: Path, member: zipfile.ZipInfo) -> zipfile.ZipInfo:
+def read_npz(path: Path, names: Collection[str]) -> dict[str, np.ndarray]:
+    """The arrays of an ``.npz`` file that have these names; those of objects are refused.
+
+    Raises:
+        FileNotFoundError: When there is no such file.
+        ValueError: And nearly anything else, for an archive that is damaged or would grow beyond
+            what arrays can.
+    """
+    arrays = {}
+    with zipfile.ZipFile(path) as archive:
+        members = {member.filename: member for member in archive.infolist()}
+        wanted = {name: members[f"{name}.npy"] for name in names if f"{name}.npy" in members}
+        total, size = sum(member.file_size for member in wanted.values()), _size(archive)
+        if total > LARGE_ARRAYS and total > MOST_GROWTH_OF_LARGE * size:
+            raise ValueError(
+                f"it would grow from {size} to {total} bytes; write large arrays with np.savez, "
+                "which does not compress them"
+            )
+        for name, member in wanted.items():
+            # Whole, so that an array cannot ask for room for more numbers than there are.
+            content = archive.read(member)
+            arrays[name] = _read_array(content)
+    return arrays
+
+
+def _read_array(content: bytes) -> np.ndarray:
+    """One array in NumPy's format, of numbers or text."""
+    file = io.BytesIO(content)
+    version = np.lib.format.read_magic(file)
+    if version == (1, 0):
+        shape, turned, kind = np.lib.format.read_array_header_1_0(file)
+    elif version == (2, 0):
+        shape, turned, kind = np.lib.format.read_array_header_2_0(file)
+    else:  # those after it are for names that numbers and text do not have
+        raise ValueError(f"an array of version {version}")
+    if kind.hasobject:
+        raise ValueError("an array of objects, which can run code when it is opened")
+    if not all(isinstance(size, int) and size >= 0 for size in shape):
+        raise ValueError("an array of no shape")
+    held = content[file.tell() :]
+    if kind.itemsize * int(np.prod([1, *shape], dtype=object)) != len(held):
+        raise ValueError("an array with more or fewer numbers than it says")
+    flat = np.frombuffer(held, dtype=kind) if held else np.empty(0, dtype=kind)
+    return flat.reshape(shape, order="F" if turned else "C").copy()
+
+
+def _size(archive: zipfile.ZipFile) -> int:
+    """How many bytes an archive has."""
+    held = archive.fp
+    assert held is not None
+    held.seek(0, io.SEEK_END)
+    return max(held.tell(), 1)
+
+
+def _checked(path: Path | IO[bytes], member: zipfile.ZipInfo) -> zipfile.ZipInfo:
     name = PurePosixPath(member.filename.replace("\\", "/"))
     if name.is_absolute() or ".." in name.parts or ":" in member.filename:
         raise InputError(
@@ -67,10 +134,13 @@ def _checked(path: Path, member: zipfile.ZipInfo) -> zipfile.ZipInfo:
 
 
 def _check_growth(
-    path: Path, members: list[zipfile.ZipInfo], chosen: list[zipfile.ZipInfo]
+    path: Path | IO[bytes],
+    members: list[zipfile.ZipInfo],
+    chosen: list[zipfile.ZipInfo],
+    size: int,
 ) -> None:
     total = sum(member.file_size for member in chosen)
-    growth = total / max(path.stat().st_size, 1)
+    growth = total / size
     if len(members) > MOST_MEMBERS:
         raise InputError(f"{path}: holds {len(members)} files; unpack it, and give the folder.")
     if total > MOST_BYTES or (total > HARMLESS_BYTES and growth > MOST_GROWTH):

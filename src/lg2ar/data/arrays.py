@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from lg2ar.config import Level
+from lg2ar.data.archives import read_npz
 from lg2ar.data.dataset import Dataset
 from lg2ar.errors import InputError
 from lg2ar.files import written_beside
@@ -33,7 +34,8 @@ def read_arrays(path: str | Path, level: Level | None = None) -> Dataset:
     path = Path(path)
     arrays = _load(path)
     if "edge_index" not in arrays:
-        raise InputError(f"{path}: has no array 'edge_index' [2, edges]; it holds {list(arrays)}.")
+        known = ", ".join(arrays) or "none that is known"
+        raise InputError(f"{path}: has no array 'edge_index' [2, edges]; it holds {known}.")
     edge_index = _integers(path, "edge_index", arrays["edge_index"])
     batch = _integers(path, "batch", arrays["batch"]) if "batch" in arrays else None
     x = _features(path, arrays.get("x"), batch, edge_index)
@@ -86,12 +88,7 @@ def write_arrays(path: str | Path, dataset: Dataset) -> None:
 
 def _load(path: Path) -> dict[str, np.ndarray]:
     try:
-        # Opened here, not by NumPy, which forgets to close a file that it finds damaged.
-        with open(path, "rb") as content, np.load(content, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in KNOWN if name in file}
-            if not all(isinstance(array, np.ndarray) for array in arrays.values()):
-                raise ValueError("a member is not an array")
-            return arrays
+        return read_npz(path, KNOWN)
     except FileNotFoundError:
         raise InputError(f"{path}: there is no such file.") from None
     except Exception as error:  # a damaged archive can raise nearly anything

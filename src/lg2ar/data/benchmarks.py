@@ -1,7 +1,8 @@
 """The paper's fifteen benchmark data sets by name, and others of the same collections.
 
-PyG's own data set classes read (or download) the raw files, once. What they give is kept as flat
-arrays in ``ROOT/NAME/lg2ar-1.safetensors``, and from then on only that file is read.
+The raw files are read (or downloaded) once, as PyG's data set classes do, in the same folders. What
+they give is kept as flat arrays in ``ROOT/NAME/lg2ar-1.safetensors``, and from then on only that
+file is read. The files that PyG leaves in ``processed`` are pickles, and never looked at.
 """
 
 from __future__ import annotations
@@ -13,13 +14,12 @@ import re
 import sys
 import time
 import warnings
-import zipfile
 import zlib
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -28,14 +28,13 @@ from torch import Tensor
 
 from lg2ar.config import Level
 from lg2ar.data.dataset import Dataset
+from lg2ar.data.raw_files import raw_files, read_raw_files
 from lg2ar.errors import InputError
 from lg2ar.files import is_unwritable, write_bytes
 from lg2ar.graph import GraphBatch
 from lg2ar.splits import Splits
 
-if TYPE_CHECKING:
-    from torch_geometric.data import Data
-
+UNFIT = "the edges do not fit the nodes"
 CACHE = "lg2ar-1.safetensors"  # the number is the layout's: another layout gets another file
 
 
@@ -267,7 +266,7 @@ def _load(benchmark: Benchmark, root: Path, keys: Collection[str]) -> dict[str, 
 
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """Let one process at a time read raw files, as PyG's own files are not written at once."""
+    """Let one process at a time read raw files, as they may have to be downloaded first."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         lock = open(folder / ".lg2ar-lock", "wb")  # noqa: SIM115
@@ -307,14 +306,16 @@ def _checksum(value: Tensor) -> str:
 
 
 def _read_raw(benchmark: Benchmark, root: Path) -> dict[str, Tensor]:
-    """Let PyG read the raw files, check what it gives, and pack it for the cache."""
+    """Read the raw files, check what they give, and pack it for the cache."""
     raw = root / benchmark.folder / "raw"
     missing = _missing(benchmark, raw)
     try:
-        for file in raw.glob("*.npz"):  # NumPy forgets to close an archive that it finds damaged
-            _check_archive(file)
-        graphs = _read_pyg(benchmark, root)
-        dataset = Dataset.from_pyg(graphs, level=benchmark.level, name=benchmark.name)
+        if missing:
+            from lg2ar.data.downloads import download
+
+            download(benchmark.source, benchmark.pyg_name, raw)
+            missing = []
+        found, splits = read_raw_files(benchmark.source, benchmark.pyg_name, raw)
     except MemoryError:
         raise
     except Exception as error:  # damaged data can raise nearly anything
@@ -324,26 +325,9 @@ def _read_raw(benchmark: Benchmark, root: Path) -> dict[str, Tensor]:
                 "another data folder with --data or LG2AR_DATA."
             ) from None
         raise _explained(error, benchmark, raw, missing) from None
+    dataset = replace(found, name=benchmark.name)
     _check(benchmark, dataset, raw)
-    return {**_packed(dataset), **_packed_splits(graphs[0])}
-
-
-def _check_archive(path: Path) -> None:
-    with zipfile.ZipFile(path) as archive:
-        broken = archive.testzip()
-    if broken is not None:
-        raise ValueError(f"its member {broken} has changed")
-
-
-def _read_pyg(benchmark: Benchmark, root: Path) -> list[Data]:
-    from torch_geometric import datasets
-
-    source = getattr(datasets, benchmark.source)
-    # Reloaded, as what an earlier PyG left in the folder "processed" may be stale or cut short.
-    if benchmark.source == "WikiCS":
-        return list(source(str(root / benchmark.folder), is_undirected=True, force_reload=True))
-    more = {"use_node_attr": True} if benchmark.source == "TUDataset" else {}
-    return list(source(str(root), benchmark.pyg_name, force_reload=True, **more))
+    return {**_packed(dataset), **splits}
 
 
 def _packed(dataset: Dataset) -> dict[str, Tensor]:
@@ -359,36 +343,9 @@ def _packed(dataset: Dataset) -> dict[str, Tensor]:
     return {key: value.contiguous() for key, value in stored.items()}
 
 
-def _packed_splits(graph: Data) -> dict[str, Tensor]:
-    if "train_mask" not in graph:
-        return {}
-    train = graph.train_mask.view(graph.num_nodes, -1).t()  # [splits, N]
-    validation = graph.val_mask.view(graph.num_nodes, -1).t()
-    test = graph.test_mask.view(graph.num_nodes, -1).t().expand_as(train)  # WikiCS has but one
-    masks = {"train": train, "validation": validation, "test": test}
-    return {
-        key: value.bool().clone(memory_format=torch.contiguous_format)
-        for key, value in masks.items()
-    }
-
-
-def _raw_files(benchmark: Benchmark) -> list[str]:
-    """The raw files without which PyG starts a download."""
-    name = benchmark.pyg_name
-    if benchmark.source == "TUDataset":
-        return [f"{name}_A.txt", f"{name}_graph_indicator.txt"]
-    if benchmark.source == "Planetoid":
-        parts = ("x", "tx", "allx", "y", "ty", "ally", "graph", "test.index")
-        return [f"ind.{name.lower()}.{part}" for part in parts]
-    if benchmark.source == "Amazon":
-        return [f"amazon_electronics_{name.lower()}.npz"]
-    if benchmark.source == "Coauthor":
-        return [f"ms_academic_{name[:3].lower()}.npz"]
-    return ["data.json"]
-
-
 def _missing(benchmark: Benchmark, raw: Path) -> list[Path]:
-    return [raw / file for file in _raw_files(benchmark) if not (raw / file).is_file()]
+    files = raw_files(benchmark.source, benchmark.pyg_name)
+    return [raw / file for file in files if not (raw / file).is_file()]
 
 
 def _check(benchmark: Benchmark, dataset: Dataset, raw: Path) -> None:
@@ -407,11 +364,11 @@ def _check(benchmark: Benchmark, dataset: Dataset, raw: Path) -> None:
 
 def _other_size(benchmark: Benchmark, raw: Path, key: str, reason: str) -> InputError:
     """Name the raw file that a statistic comes from."""
-    files = _raw_files(benchmark)
+    files = raw_files(benchmark.source, benchmark.pyg_name)
     if benchmark.source != "TUDataset":
         return _damaged(raw / files[0] if len(files) == 1 else raw, raw, reason)
     part = {"edges": "A", "features": "node_labels", "classes": "graph_labels"}.get(key)
-    if part is None:  # PyG leaves out last graphs without edges, so either list may be to blame
+    if part is None:  # either list may be to blame
         return _damaged(*_odd_lengths(benchmark, raw, reason))
     return _damaged(raw / f"{benchmark.pyg_name}_{part}.txt", raw, reason)
 
@@ -419,7 +376,7 @@ def _other_size(benchmark: Benchmark, raw: Path, key: str, reason: str) -> Input
 def _explained(
     error: Exception, benchmark: Benchmark, raw: Path, missing: list[Path]
 ) -> InputError:
-    """Say in one sentence why PyG could not read a data set, and what to do."""
+    """Say in one sentence why a data set could not be read, and what to do."""
     if missing:
         return InputError(
             f"{missing[0]}: is not there and could not be downloaded ({_reason(error)}); put it "
@@ -430,10 +387,10 @@ def _explained(
             f"{error.filename}: {error.strerror}; choose a data folder that can be read and "
             "written with --data or LG2AR_DATA."
         )
-    files = _raw_files(benchmark)
+    files = raw_files(benchmark.source, benchmark.pyg_name)
+    if benchmark.source == "TUDataset":
+        return _damaged_text(error, benchmark, raw)
     file = raw / files[0] if len(files) == 1 else _file_being_read(error, raw)
-    if file == raw and benchmark.source == "TUDataset":
-        return _damaged(*_odd_lengths(benchmark, raw, _reason(error)))
     return _damaged(file, raw, _reason(error))
 
 
@@ -445,10 +402,21 @@ def _damaged(file: Path, raw: Path, reason: str) -> InputError:
     )
 
 
-def _file_being_read(error: Exception, raw: Path) -> Path:
-    """The raw file that PyG had in hand when it failed, or the folder where it had none.
+def _damaged_text(error: Exception, benchmark: Benchmark, raw: Path) -> InputError:
+    """Blame the file that is too short where one is, else the one that the reader names."""
+    named, _, reason = str(error).partition(": ")
+    file = Path(named)
+    odd = _odd_lengths(benchmark, raw, reason)
+    edges = file.name.removesuffix(".txt").endswith(("_A", "_graph_indicator"))
+    if odd[2].startswith(UNFIT) and file.parent == raw and not edges:
+        return _damaged(file, raw, reason.partition(";")[0].rstrip("."))
+    return _damaged(*odd)
 
-    PyG's messages do not name the file; its frames do, under the name ``path``.
+
+def _file_being_read(error: Exception, raw: Path) -> Path:
+    """The raw file that was in hand when reading failed, or the folder where there was none.
+
+    Messages do not name the file; frames do, under the name ``path``.
     """
     found, trace = raw, error.__traceback__
     while trace is not None:
@@ -486,7 +454,7 @@ def _odd_lengths(benchmark: Benchmark, raw: Path, reason: str) -> tuple[Path, Pa
             return file(part if found < expected else other), raw, text
     # Edges of nodes that are not there, or none for the last graphs: either list was cut short.
     short = "graph_indicator" if max(last_numbers("A"), default=0) > nodes else "A"
-    return file(short), raw, f"the edges do not fit the nodes: {reason}"
+    return file(short), raw, f"{UNFIT}: {reason.partition(';')[0].rstrip('.')}"
 
 
 def _reason(error: Exception) -> str:

@@ -7,6 +7,7 @@ places.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -268,9 +269,21 @@ class ColumnRecipe:
 
 
 def _rule(held: dict[str, Any]) -> NumberRule | CategoryRule:
+    """A rule out of JSON, which another hand may have changed.
+
+    Raises:
+        TypeError, KeyError: When it is none.
+    """
+    rule: NumberRule | CategoryRule
     if held.pop("kind") == "number":
-        return NumberRule(**held)
-    return CategoryRule(**{**held, "values": tuple(held["values"])})
+        rule = NumberRule(**held)
+        fits = all(isinstance(n, int | float) and abs(n) < math.inf for n in (rule.mean, rule.std))
+    else:
+        rule = CategoryRule(**{**held, "values": tuple(held["values"])})
+        fits = isinstance(rule.other, bool) and all(isinstance(v, str) for v in rule.values)
+    if not fits or not isinstance(rule.name, str) or not isinstance(rule.missing, bool):
+        raise TypeError("a rule of no known kind")
+    return rule
 
 
 def _fitting(known: Mapping[str, Column], wanted: str, kind: Kind, name: str) -> Column:

@@ -226,11 +226,35 @@ def opened(path: Path) -> Iterator[sqlite3.Connection]:
         raise InputError(f"{path}: cannot be opened ({error}).") from None
     try:
         connection.execute("PRAGMA trusted_schema = OFF")
+        # Nothing in a file is longer than the file; what an expression makes could be.
+        longest = min(max(path.stat().st_size, 1 << 20), (1 << 31) - 1)
+        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, longest)
         yield connection
     except (sqlite3.Error, OverflowError, UnicodeDecodeError) as error:
         raise damaged(path, str(error)) from None
     finally:
         connection.close()
+
+
+def check_tables(path: Path, connection: sqlite3.Connection) -> None:
+    """Refuse a file without our tables, or whose tables are not what is stored in it.
+
+    A virtual table or a computed column makes up what it shows, as much as it likes.
+
+    Raises:
+        InputError: When it is such a file.
+    """
+    marks = ", ".join("?" * len(TABLES))
+    query = "SELECT COUNT(*) FROM sqlite_master WHERE type = 'table' AND rootpage > 0"
+    try:
+        found = connection.execute(f"{query} AND name IN ({marks})", TABLES).fetchone()
+    except MemoryError:  # so SQLite calls some descriptions of tables that it cannot make out
+        raise damaged(path, "its tables cannot be made out") from None
+    if found != (len(TABLES),):
+        raise damaged(path, "its tables are not there")
+    for name in TABLES:
+        if any(column[6] for column in connection.execute(f"PRAGMA table_xinfo({name})")):
+            raise damaged(path, f"a computed column in its table '{name}'")
 
 
 def damaged(path: Path, what: str) -> InputError:

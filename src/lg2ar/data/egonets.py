@@ -61,8 +61,8 @@ class EgoNets:
 
         Args:
             centres: The nodes.
-            seed: Fixes which neighbours are walked to where there are more than ``fanout``, for each
-                sub-graph whatever is drawn beside it.
+            seed: Fixes which neighbours are walked to where there are more than ``fanout``; those
+                of a sub-graph do not depend on the others.
         """
         n, device = self.links.num_nodes, self.links.device
         start = torch.from_numpy(np.asarray(centres, dtype=np.int64)).to(device)

@@ -235,7 +235,11 @@ class FeatureRecipe:
         columns = {
             part: ColumnRecipe.from_dict(held[part]) for part in ("nodes", "edges") if part in held
         }
-        return cls(**{**held, **columns})
+        recipe = cls(**{**held, **columns})
+        numbers = (recipe.given, recipe.cap, recipe.edges_given)
+        if recipe.name not in RECIPES or not all(type(n) is int and n >= 0 for n in numbers):
+            raise TypeError("a recipe of no known kind")
+        return recipe
 
 
 def _as_dataset(data: Dataset | GraphBatch, name: str | None = None) -> Dataset:

@@ -118,7 +118,15 @@ def _words(row: Mapping[Any, Any]) -> dict[str, Any]:
 
 def _read_json(path: Path) -> list[ListedGraph]:
     try:
-        content = json.loads(path.read_bytes().decode("utf-8-sig"))
+        text = path.read_bytes().decode("utf-8-sig")
+        content = json.loads(text)
+        if r"\ud" in text.lower():  # halves of characters, which nothing could write down again
+            json.dumps(content, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise InputError(
+            f"{path}: holds half of a character (\\ud800 to \\udfff without its other half); "
+            "remove it."
+        ) from None
     except FileNotFoundError:
         raise InputError(f"{path}: there is no such file.") from None
     except OSError as error:

@@ -22,7 +22,16 @@ from lg2ar.data import disk_sums
 from lg2ar.data.batches import Store, none_of
 from lg2ar.data.columns import Column, Columns
 from lg2ar.data.dataset import Dataset
-from lg2ar.data.disk_layout import RAW, TABLES, About, Field, Layout, RawColumn, damaged, opened
+from lg2ar.data.disk_layout import (
+    RAW,
+    About,
+    Field,
+    Layout,
+    RawColumn,
+    check_tables,
+    damaged,
+    opened,
+)
 from lg2ar.data.disk_sums import TensorSums
 from lg2ar.errors import InputError
 from lg2ar.graph import GraphBatch
@@ -85,9 +94,7 @@ class DiskFile:
             raise InputError(f"{path}: there is no such file.")
         disk_sums.check_size(path)
         with opened(path) as connection:
-            query = "SELECT COUNT(*) FROM sqlite_master WHERE type = 'table' AND name IN (?, ?, ?)"
-            if connection.execute(query, TABLES).fetchone() != (len(TABLES),):
-                raise damaged(path, "its tables are not there")
+            check_tables(path, connection)
             self.sums = disk_sums.read(path, _said(connection, "sums"))
             self.about = self._read_about(connection)
             self.num_nodes, self.num_edges = self._read_sizes(connection)

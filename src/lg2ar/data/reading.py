@@ -103,6 +103,12 @@ class ReadOptions:
             for name, value in usual.items()
             if name in known and name not in given and name in REMEMBERED
         }
+        for name, value in more.items():  # out of a file that another hand may have changed
+            if not _is_kind(REMEMBERED[name], value):
+                raise InputError(
+                    f"{name} = {value!r}, which the model was trained with, cannot be; restore its "
+                    "folder, or train again."
+                )
         return replace(self, **more)
 
     def remembered(self, **settled: Any) -> dict[str, Any]:
@@ -123,5 +129,20 @@ def _is_empty(value: Any) -> bool:
     return isinstance(value, tuple | Mapping) and not value
 
 
-# Options that go with a model: data is read with them again unless told otherwise.
-REMEMBERED = ("labels", "directed", "weight", "categories", "ignore", "columns", "smiles")
+def _is_kind(kind: type, value: Any) -> bool:
+    if not isinstance(value, kind):
+        return False
+    held: Any = (*value, *value.values()) if isinstance(value, dict) else value
+    return kind in (str, bool) or all(isinstance(word, str) for word in held)
+
+
+# Options that go with a model: data is read with them again unless told otherwise. And their kinds.
+REMEMBERED: dict[str, type] = {
+    "labels": str,
+    "directed": bool,
+    "weight": str,
+    "categories": tuple,
+    "ignore": tuple,
+    "columns": dict,
+    "smiles": str,
+}

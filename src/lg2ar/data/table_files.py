@@ -29,6 +29,11 @@ if TYPE_CHECKING:
 # The description of a Parquet file with so many columns is far smaller than this.
 LARGEST_FOOTER = 1 << 24
 
+# Equal values take next to no room in a Parquet file: so many cells are read from any, and so many
+# for each byte of a larger one.
+SMALL_CELLS = 1 << 26
+CELLS_PER_BYTE = 64
+
 SUFFIXES = (".csv", ".tsv", ".parquet", *PLAIN)
 
 
@@ -214,11 +219,17 @@ def parquet_file(path: Path) -> Any:
     try:
         held = parquet.ParquetFile(path)
         names = held.schema_arrow.names
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise InputError(
             f"{path}: is not a readable Parquet file ({str(error).splitlines()[0][:200]})."
         ) from None
     refuse_names(str(path), names)
+    rows = int(held.metadata.num_rows)
+    if not 0 <= rows * len(names) <= max(SMALL_CELLS, CELLS_PER_BYTE * size):
+        raise InputError(
+            f"{path}: would grow from {size} bytes to {rows} rows of {len(names)} columns, which "
+            "is refused; leave out columns that are the same everywhere, or write it as .csv."
+        )
     return held
 
 
@@ -227,7 +238,9 @@ def _read_parquet(path: Path) -> pa.Table:
 
     held = parquet_file(path)
     try:
-        return held.read()
+        table = held.read()
+        table.validate(full=True)  # text that is none, for example
+        return table
     except (pa.ArrowException, OSError) as error:
         raise InputError(
             f"{path}: is damaged ({str(error).splitlines()[0][:200]}); write the table anew."

@@ -40,7 +40,8 @@ PARTS = (
 
 # Labels become columns of zeros and ones, as many as there are numbers from lowest to highest.
 MOST_LABELS = 65536
-MOST_ONES = 1 << 31
+FEW_LABELS = 1024
+MOST_ONES = 1 << 28  # of more labels than a few
 
 
 def read_tu(path: str | Path, *, level: Level | None = None) -> Dataset:
@@ -293,7 +294,7 @@ def _features(files: dict[str, _File], of: str, counted: _File, rows: int) -> Te
     parts = [torch.empty(rows, 0)]
     if f"{of}_attributes" in files:
         file = files[f"{of}_attributes"]
-        values = file.numbers(np.float64, rows, said).reshape(rows, -1)
+        values = file.numbers(np.float64, rows, said)
         with np.errstate(over="ignore"):  # too large for float32 becomes infinite
             narrow = values.astype(np.float32)
         bad = np.flatnonzero(~np.isfinite(narrow).all(1))
@@ -305,7 +306,7 @@ def _features(files: dict[str, _File], of: str, counted: _File, rows: int) -> Te
         parts.append(torch.from_numpy(narrow))
     if f"{of}_labels" in files:
         file = files[f"{of}_labels"]
-        labels = file.numbers(np.int64, rows, said).reshape(rows, -1)
+        labels = file.numbers(np.int64, rows, said)
         parts += [_one_hot(file, column) for column in labels.T if rows]
     return torch.cat(parts, dim=1)
 
@@ -313,7 +314,8 @@ def _features(files: dict[str, _File], of: str, counted: _File, rows: int) -> Te
 def _one_hot(file: _File, labels: np.ndarray) -> Tensor:
     low, high = int(labels.min()), int(labels.max())
     width = high - low + 1
-    if width > MOST_LABELS or width * len(labels) > MOST_ONES:
+    many = width > FEW_LABELS and width * len(labels) > MOST_ONES
+    if width > MOST_LABELS or many:
         raise InputError(
             f"{file.where}: labels run from {low} to {high} (line {labels.argmax() + 1}), too far "
             "for a column each; number them without gaps, or give them as attributes."

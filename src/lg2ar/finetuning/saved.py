@@ -170,11 +170,12 @@ def load_finetuned(folder: str | Path, device: str | torch.device = "auto") -> F
     try:
         config = Config.make(head["config"])
         recipe = FeatureRecipe.from_dict(head["recipe"])
-        told = head["target"]
-        target = Target(**{**told, "classes": tuple(told["classes"])})
+        target = Target.from_dict(head["target"])
         settings = TuningSettings(**head["settings"])
+        weights = checkpoints.read_part(folder, FILE, head, "network")
+        checkpoints.check_fit(lambda: make_network(config, recipe, target, settings), weights)
         network = make_network(config, recipe, target, settings)
-        network.load_state_dict(checkpoints.read_part(folder, FILE, head, "network"))
+        network.load_state_dict(weights)
         return FineTuned(
             config=config,
             recipe=recipe,

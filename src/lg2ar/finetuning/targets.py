@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -38,6 +39,22 @@ class Target:
     classes: tuple[str, ...] = ()
     mean: float = 0.0
     scale: float = 1.0
+
+    @classmethod
+    def from_dict(cls, held: Mapping[str, Any]) -> Target:
+        """The target that :meth:`to_dict` wrote.
+
+        Raises:
+            TypeError, KeyError: When it is something else.
+        """
+        target = cls(**{**held, "classes": tuple(held["classes"])})
+        numbers = all(type(number) in (int, float) for number in (target.mean, target.scale))
+        words = all(isinstance(word, str) for word in (target.column, *target.classes))
+        if not numbers or not words or (target.task == "classification") != bool(target.classes):
+            raise TypeError("a target of no known kind")
+        if target.task not in ("classification", "regression"):
+            raise TypeError("a task of no known kind")
+        return target
 
     @property
     def outputs(self) -> int:

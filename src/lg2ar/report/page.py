@@ -95,7 +95,8 @@ def write_page(
     held = checkpoint.read(folder)
     findings = findings or Findings()
     try:
-        history = [EpochRecord(**record) for record in held.progress["history"]]
+        heads = len(held.config.heads)
+        history = [EpochRecord.from_dict(record, heads) for record in held.progress["history"]]
     except (KeyError, TypeError):
         raise InputError(
             f"{folder / checkpoint.RUN_FILE}: its history is damaged; train again."

@@ -39,7 +39,7 @@ def read_records(path: str | Path) -> list[Record]:
         place = f"{path}, line {number}"
         try:
             values = json.loads(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             if number == len(lines) and is_cut_short(text):
                 break
             raise InputError(f"{place}: not a record ({error}).") from None

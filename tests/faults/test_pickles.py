@@ -1,0 +1,361 @@
+"""Nothing unpickles: a malicious pickle in the place of any input is refused and not run."""
+
+from __future__ import annotations
+
+import ast
+import pickle
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import joblib
+import numpy as np
+import pytest
+import torch
+
+import lg2ar
+from commands import Command
+from faults.fuzz import seeds
+from faults.payloads import Payload, inside, plain
+from lg2ar.data.benchmarks import CACHE, open_benchmark
+from lg2ar.data.planetoid import load_arrays
+from lg2ar.data.raw_files import raw_files
+from lg2ar.embeddings import read_embeddings
+from lg2ar.errors import InputError
+from tiny import write_graphs
+
+# Endings of sources, ours and those of pickles, and none.
+ENDINGS = [
+    ".csv",
+    ".tsv",
+    ".txt",
+    ".edgelist",
+    ".edges",
+    ".parquet",
+    ".json",
+    ".graphml",
+    ".gexf",
+    ".smi",
+    ".smiles",
+    ".npz",
+    ".npy",
+    ".zip",
+    ".sqlite",
+    ".pt",
+    ".pth",
+    ".pkl",
+    ".pickle",
+    ".gpickle",
+    ".joblib",
+    ".bin",
+    ".safetensors",
+    ".gz",
+    ".tar",
+    ".xml",
+    ".sdf",
+]
+KINDS = list(plain(Path("marker")))
+FEW = ["pickle 2", "torch", "npy"]  # where the reader is one that is tried with all of them
+
+_unpickled: list[str] = []
+_listening = False
+
+
+def _listen(event: str, details: tuple[Any, ...]) -> None:
+    if _listening and event == "pickle.find_class":
+        _unpickled.append(".".join(map(str, details)))
+
+
+sys.addaudithook(_listen)  # Python tells of every name that a pickle looks up
+
+
+@pytest.fixture
+def marker(tmp_path: Path) -> Path:
+    return tmp_path / "marker"
+
+
+@pytest.fixture
+def evil(marker: Path) -> dict[str, bytes]:
+    return plain(marker)
+
+
+@pytest.fixture
+def watched(marker: Path) -> Iterator[None]:
+    """After the test: the payload was not run, and no pickle looked anything up."""
+    global _listening
+    _unpickled.clear()
+    _listening = True
+    yield
+    _listening = False
+    assert not marker.exists()
+    assert _unpickled == []
+
+
+@pytest.fixture
+def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
+    return Command(monkeypatch, capsys)
+
+
+def refused(command: Command, *arguments: str | Path) -> None:
+    """A command that must end with 2 and one sentence, behind the notes from reading its data."""
+    code, _, error = command(*arguments)
+    assert code == 2, error
+    assert all(line.startswith("lg2ar: ") for line in error.splitlines()), error
+
+
+def write(folder: Path, files: dict[str, bytes]) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in files.items():
+        (folder / name).write_bytes(content)
+    return folder
+
+
+def tables(tmp_path: Path) -> Path:
+    files = {"edges.csv": seeds.EDGES, "nodes.csv": seeds.NODES, "graphs.csv": seeds.GRAPHS}
+    return write(tmp_path / "tables", files)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_payload_would_run(kind: str, marker: Path, evil: dict[str, bytes]) -> None:
+    path = marker.with_name("evil")
+    path.write_bytes(evil[kind])
+    if kind.startswith("torch"):
+        torch.load(path, weights_only=False)
+    elif kind == "npy":
+        np.load(path, allow_pickle=True)
+    else:
+        joblib.load(path)
+    assert marker.exists()
+
+
+@pytest.mark.usefixtures("watched")
+@pytest.mark.parametrize("kind", KINDS)
+def test_as_a_source(kind: str, tmp_path: Path, evil: dict[str, bytes], command: Command) -> None:
+    for ending in ["", *ENDINGS]:
+        path = tmp_path / f"edges{ending}"
+        path.write_bytes(evil[kind])
+        refused(command, "inspect", path)
+
+
+@pytest.mark.usefixtures("watched")
+@pytest.mark.parametrize("kind", FEW)
+def test_as_a_file_of_a_folder(
+    kind: str, tmp_path: Path, evil: dict[str, bytes], command: Command
+) -> None:
+    graphs = {"edges.csv": seeds.EDGES, "nodes.csv": seeds.NODES, "graphs.csv": seeds.GRAPHS}
+    texts = {f"TINY_{part}.txt": content for part, content in seeds.TU.items()}
+    networks = {"a.graphml": seeds.GRAPHML, "b.json": seeds.json_bytes(seeds.LINKS)}
+    for place, whole in enumerate((graphs, texts, networks)):
+        for name in whole:
+            folder = write(tmp_path / f"{place}-{name}", {**whole, name: evil[kind]})
+            refused(command, "inspect", folder)
+
+
+@pytest.mark.usefixtures("watched")
+@pytest.mark.parametrize("what", list(inside(Path("marker"))))
+def test_inside_of_a_source(what: str, tmp_path: Path, marker: Path, command: Command) -> None:
+    name, content = inside(marker)[what]
+    path = tmp_path / name
+    path.write_bytes(content)
+    code, _, error = command("inspect", path)
+    assert code in ((0,) if what == "zip beside" else (0, 2) if what == "parquet" else (2,)), error
+    assert "Traceback" not in error
+    if code == 0:  # what is beside the data, or describes it to others, is not looked at
+        command.ok("convert" if what == "zip beside" else "inspect", path, *_out(what, tmp_path))
+
+
+def _out(what: str, folder: Path) -> list[Path]:
+    return [folder / "out.sqlite"] if what == "zip beside" else []
+
+
+@pytest.mark.usefixtures("watched")
+@pytest.mark.parametrize("kind", FEW)
+def test_as_an_option(kind: str, tmp_path: Path, evil: dict[str, bytes], command: Command) -> None:
+    source = tables(tmp_path)
+    edges, out = source / "edges.csv", tmp_path / "out"
+    for ending in (".csv", ".parquet", ".pkl", ".toml", ".jsonl", ""):
+        path = tmp_path / f"evil{ending}"
+        path.write_bytes(evil[kind])
+        refused(command, "inspect", edges, "--nodes", path)
+        refused(command, "inspect", edges, "--graphs", path)
+        refused(command, "pretrain", source, "--config", path, "--out", out)
+        refused(command, "tune", source, "--config", path, "--out", out)
+        for table in ("graph", "findings"):
+            refused(command, "table", table, "--records", path)
+        refused(command, "figure", "loss", "--records", path)
+        refused(command, "reproduce", "graph", "--records", path, "--datasets", "mutag")
+        refused(command, "verify", path)
+
+
+@pytest.mark.usefixtures("watched")
+@pytest.mark.parametrize("kind", FEW)
+def test_as_a_file_of_a_run(
+    kind: str, tmp_path: Path, evil: dict[str, bytes], command: Command
+) -> None:
+    source, files = tables(tmp_path), seeds.run()[1]
+    for name in files:
+        run = write(tmp_path / f"run-{name}", {**files, name: evil[kind]})
+        refused(command, "pretrain", source, "--out", run, "--resume")
+        if name.startswith("training"):  # which is there to go on with, and not read otherwise
+            continue
+        out = tmp_path / "out.csv"
+        refused(command, "embed", run, source, "--out", out)
+        refused(command, "report", run, source, "--out", tmp_path / "page.html")
+        refused(command, "finetune", run, source, "--out", tmp_path / "tuned", "--labels", "y")
+        for name_of_command in ("outliers", "cluster"):
+            refused(command, name_of_command, run, source)
+        refused(command, "neighbours", run, source, "--query", "a")
+        refused(command, "export", run, "--out", tmp_path / "out.onnx")
+
+
+@pytest.mark.usefixtures("watched")
+@pytest.mark.parametrize("kind", FEW)
+def test_as_a_file_of_a_fine_tuned_network(
+    kind: str, tmp_path: Path, evil: dict[str, bytes], command: Command
+) -> None:
+    files = seeds.fine_tuned()
+    for name in files:
+        model = write(tmp_path / f"model-{name}", {**files, name: evil[kind]})
+        refused(command, "predict", model, "toy-graphs", "--out", tmp_path / "out.csv")
+
+
+@pytest.mark.usefixtures("watched")
+@pytest.mark.parametrize("kind", FEW)
+def test_as_a_study_or_a_data_set_to_go_on_with(
+    kind: str, tmp_path: Path, evil: dict[str, bytes], command: Command
+) -> None:
+    source = tables(tmp_path)
+    study = write(tmp_path / "study", {"tuning.db": evil[kind]})
+    refused(command, "tune", source, "--out", study, "--trials", "1")
+    disk = tmp_path / "some.sqlite"
+    disk.write_bytes(evil[kind])
+    refused(command, "convert", source, disk, "--append")
+
+
+BENCHMARKS = {
+    "tu:TINY": ("TINY", [*raw_files("TUDataset", "TINY"), "TINY_node_labels.txt"]),
+    "citeseer": ("CiteSeer", raw_files("Planetoid", "CiteSeer")),
+    "photo": ("Photo", raw_files("Amazon", "Photo")),
+    "coauthor-cs": ("CS", raw_files("Coauthor", "CS")),
+    "wikics": ("WikiCS", raw_files("WikiCS", "WikiCS")),
+}
+
+
+def raw_content(name: str, file: str) -> bytes:
+    """A raw file as it should be."""
+    if name == "citeseer":
+        return seeds.planetoid()[file.partition(".citeseer.")[2]]
+    if name == "tu:TINY":
+        return seeds.TU[file.removeprefix("TINY_").removesuffix(".txt")]
+    return seeds.wikics() if name == "wikics" else seeds.amazon()
+
+
+@pytest.mark.usefixtures("watched")
+@pytest.mark.parametrize("name", BENCHMARKS)
+def test_as_a_raw_file_of_a_benchmark(name: str, tmp_path: Path, evil: dict[str, bytes]) -> None:
+    folder, files = BENCHMARKS[name]
+    whole = {file: raw_content(name, file) for file in files}
+    for kind in KINDS:
+        for file in files:
+            root = tmp_path / f"{kind}-{file}"
+            write(root / folder / "raw", {**whole, file: evil[kind]})
+            with pytest.raises(InputError, match="is damaged"):
+                open_benchmark(name, root)
+
+
+@pytest.mark.usefixtures("watched")
+@pytest.mark.parametrize("kind", KINDS)
+def test_as_what_pyg_left_beside(kind: str, tmp_path: Path, evil: dict[str, bytes]) -> None:
+    write_graphs(tmp_path, graphs=4)
+    names = ("data.pt", "pre_transform.pt", "pre_filter.pt", "data_undirected.pt")
+    write(tmp_path / "TINY" / "processed", dict.fromkeys(names, evil[kind]))
+    assert len(open_benchmark("tu:TINY", tmp_path)) == 4
+    (tmp_path / "TINY" / CACHE).write_bytes(evil[kind])
+    with pytest.warns(UserWarning, match="the cache is damaged"):
+        assert len(open_benchmark("tu:TINY", tmp_path)) == 4
+
+
+@pytest.mark.usefixtures("watched")
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("ending", [".npz", ".csv", ".parquet"])
+def test_as_embeddings(kind: str, ending: str, tmp_path: Path, evil: dict[str, bytes]) -> None:
+    path = tmp_path / f"some{ending}"
+    path.write_bytes(evil[kind])
+    with pytest.raises(InputError, match="is not a file of embeddings"):
+        read_embeddings(path)
+
+
+@pytest.mark.usefixtures("watched")
+def test_planetoid_s_pickles_are_arrays_alone(marker: Path) -> None:
+    held = seeds.planetoid()
+    assert load_arrays(held["y"]).shape == (4, 2)
+    assert load_arrays(held["allx"]).dtype == np.float32
+    assert load_arrays(held["graph"])[40] == [41]
+    for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
+        with pytest.raises((pickle.UnpicklingError, ValueError)):
+            load_arrays(pickle.dumps(Payload(marker), protocol))
+    # Inside of what would be allowed, as an object of an array, and by an extension or from afar.
+    nested = {0: [Payload(marker)], 1: [1]}
+    for content in (
+        pickle.dumps(nested, 2),
+        pickle.dumps(np.array([Payload(marker)], dtype=object), 4),
+        b"\x80\x02\x82\x01.",
+        b"\x80\x02K\x01Q.",
+        b"\x80\x02cnumpy\nndarray\n}X\x01\x00\x00\x00aK\x01sb.",  # writes to what it was given
+        b"\x80\x02cnumpy\nload\n.",
+    ):
+        with pytest.raises((pickle.UnpicklingError, ValueError)):
+            load_arrays(content)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"\x80\x02K\x01r\xff\xff\xff\x7f.",  # a place for two thousand million objects
+        b"\x80\x04\x8e" + (1 << 40).to_bytes(8, "little") + b".",  # bytes that are not there
+        b"\x80\x05\x96" + (1 << 40).to_bytes(8, "little") + b".",  # room for bytes
+        pickle.dumps(np.zeros(3), 4).replace(b"K\x03\x85", b"J\xff\xff\xff\x7f\x85"),
+    ],
+)
+def test_planetoid_s_pickles_cannot_ask_for_memory(content: bytes) -> None:
+    import tracemalloc
+
+    tracemalloc.start()
+    with pytest.raises((pickle.UnpicklingError, ValueError)):
+        load_arrays(content)
+    assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    tracemalloc.stop()
+
+
+UNSAFE = {
+    "torch.load",
+    "pickle.load",
+    "pickle.loads",
+    "pickle.Unpickler",
+    "joblib.load",
+    "pd.read_pickle",
+    "np.load",
+    "numpy.load",
+    "marshal.load",
+    "marshal.loads",
+    "shelve.open",
+    "yaml.load",
+    "shutil.unpack_archive",
+}
+
+
+def test_no_module_calls_what_unpickles() -> None:
+    """Also where no test comes by; Planetoid's reader alone may import pickle."""
+    root = Path(lg2ar.__file__).parent
+    found: list[str] = []
+    for path in root.rglob("*.py"):
+        name = str(path.relative_to(root))
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                names = [alias.name for alias in node.names] + [getattr(node, "module", "") or ""]
+                found += [f"{name}: {n}" for n in names if n in ("pickle", "marshal", "dill")]
+            called = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
+            if called in UNSAFE or called in ("eval", "exec") or called.endswith(".extractall"):
+                found.append(f"{name}: {called}")
+    assert found == ["data/planetoid.py: pickle"]
