@@ -12,12 +12,19 @@ from torch import Tensor
 
 from lg2ar import seals
 
+_SEAL = re.compile(rb'((?<!\\)"seal": ?)"\w{64}"')
+
 
 def write_sealed(path: Path, content: dict[str, Any] | str) -> None:
     """Put other JSON into a sealed file, so that what reads it finds nothing but the content."""
     text = json.dumps(content) if isinstance(content, dict) else content
-    text = re.sub(r'("seal": ?)"\w{64}"', rf'\1"{seals.OPEN}"', text)
-    path.write_bytes(seals.close(text.encode()))
+    path.write_bytes(sealed(text.encode()))
+
+
+def sealed(content: bytes) -> bytes:
+    """The content with the seal that fits it; as it is where it has no place for one."""
+    opened = _SEAL.sub(rb'\1"' + seals.OPEN.encode() + b'"', content)
+    return seals.close(opened) if seals.has_seal(opened) else content
 
 
 def save_sealed(tensors: dict[str, Tensor], path: Path, about: dict[str, str]) -> None:

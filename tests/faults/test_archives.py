@@ -29,6 +29,7 @@ from lg2ar.errors import InputError
 from lg2ar.experiment import load, pretrain
 from lg2ar.finetuning.saved import load_finetuned
 from lg2ar.shipping import read_encoder
+from sealing import sealed
 
 OUTSIDE = ("../T_A.txt", "/T_A.txt", "x/../../T_A.txt", "..\\T_A.txt", "C:\\T_A.txt", "C:T_A.txt")
 
@@ -217,7 +218,7 @@ def test_a_shipped_encoder_that_claims_to_be_large_is_refused(tmp_path: Path) ->
     small, large = b'hidden\\": 4, ', b'hidden\\": 65536, '
     assert content.count(small) == 1
     size = int.from_bytes(content[:8], "little") + len(large) - len(small)
-    path.write_bytes(size.to_bytes(8, "little") + content[8:].replace(small, large))
+    path.write_bytes(sealed(size.to_bytes(8, "little") + content[8:].replace(small, large)))
     with pytest.raises(InputError, match="another shape"):
         read_encoder(path)
 

@@ -22,7 +22,7 @@ def changed(files: dict[str, bytes], file: str, place: str, value: Any, folder: 
     for key in keys:
         owner = owner[key]
     owner[last] = value
-    for name, content in {**files, file: json.dumps(head).encode()}.items():
+    for name, content in {**files, file: seeds.json_bytes(head)}.items():
         (folder / name).write_bytes(content)
 
 

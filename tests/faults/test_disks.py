@@ -76,16 +76,6 @@ def test_no_file_may_grow(job: Job, commands: Commands, tally: Tally) -> None:
     tally("full disks survived")
 
 
-def test_a_disk_too_full_for_what_is_made_of_the_data(commands: Commands, data_root: Path) -> None:
-    """PyG writes files of its own; that they do not fit says nothing about the raw ones."""
-    for path in [*data_root.rglob("processed"), *data_root.rglob("*.safetensors")]:
-        shutil.rmtree(path) if path.is_dir() else path.unlink()
-    job = JOBS["pretrain"](data_root.parent / "job", data_root)
-    said = commands.refused(*job.command(), fault=Fault(file_size=1000))
-    assert "TINY: cannot be written (" in said
-    assert "make room there" in said
-
-
 def test_a_full_disk(resumed: Job, commands: Commands, small_disk: Path, tally: Tally) -> None:
     """Then there is room again, and the same command goes on."""
     disk = type(resumed)(small_disk / "job", resumed.shared)

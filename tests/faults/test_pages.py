@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from commands import Command
+from sealing import write_sealed
 from test_browser import browser as browser  # the fixture
 from test_browser import complaints, open_page
 
@@ -67,7 +68,7 @@ def spoil(run: Path) -> None:
     head = json.loads((run / "run.json").read_text())
     head["versions"] |= {"torch": EVIL, f"other {EVIL}": EVIL}
     head["data"] |= {"name": EVIL, "source": EVIL, "reading": {EVIL: EVIL}}
-    (run / "run.json").write_text(json.dumps(head))
+    write_sealed(run / "run.json", head)
 
 
 @pytest.mark.parametrize("spoilt", [False, True], ids=["files", "run"])

@@ -346,7 +346,11 @@ UNSAFE = {
 
 
 def test_no_module_calls_what_unpickles() -> None:
-    """Also where no test comes by; Planetoid's reader alone may import pickle."""
+    """Also where no test comes by.
+
+    Planetoid's reader has an unpickler of its own, and an engine sends its own worker to a process
+    that it has started itself.
+    """
     root = Path(lg2ar.__file__).parent
     found: list[str] = []
     for path in root.rglob("*.py"):
@@ -358,4 +362,8 @@ def test_no_module_calls_what_unpickles() -> None:
             called = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
             if called in UNSAFE or called in ("eval", "exec") or called.endswith(".extractall"):
                 found.append(f"{name}: {called}")
-    assert found == ["data/planetoid.py: pickle"]
+    assert sorted(found) == [
+        "data/planetoid.py: pickle",
+        "engines.py: pickle",
+        "engines.py: pickle.loads",
+    ]

@@ -22,7 +22,7 @@ from lg2ar.experiment import choose_device
 from lg2ar.frames import write_content, write_frame
 from lg2ar.tuning.chart import importance_chart
 from lg2ar.tuning.criteria import LabelCriterion, LabelFree, make_criterion
-from lg2ar.tuning.shared import SharedStudy, absolute
+from lg2ar.tuning.shared import SharedStudy, absolute, at_work
 from lg2ar.tuning.space import SPACES, Space
 from lg2ar.tuning.trials import TrialJob, TrialResult, TrialWorker, find_optuna, quiet
 
@@ -135,7 +135,11 @@ def tune(
     folder = _make(Path(out))
     where = storage or str(folder / DATABASE)
     url = absolute(storage or f"sqlite:///{folder / DATABASE}")
-    with _storage_told(where), SharedStudy(url, where, seed) as shared:
+    with (
+        _storage_told(where),
+        at_work(folder) as alone,
+        SharedStudy(url, where, seed, alone=alone and storage is None) as shared,
+    ):
         usual = {key: kind.nearest(getattr(config, key)) for key, kind in searched.items()}
         shared.begin(_about(dataset, measure.name, fixed, searched), usual, str(folder))
         until = None if timeout is None else time.monotonic() + timeout

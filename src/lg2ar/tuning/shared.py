@@ -13,7 +13,8 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,8 @@ from lg2ar.tuning.trials import (
     pruner,
     quiet,
 )
+
+LOCK = ".lg2ar-lock"
 
 # Seconds that another process may take from making a study to entering its first trial.
 PATIENCE = 10.0
@@ -57,15 +60,16 @@ class SharedStudy:
         url: Its database.
         where: What to call it in errors.
         seed: Fixes what is drawn.
+        alone: Whether no other process works on it now.
 
     Attributes:
         study: Optuna's own.
         created: Whether it was not there before.
     """
 
-    def __init__(self, url: str, where: str, seed: int) -> None:
-        self.url, self._seed = url, seed
-        self._owner = f"{socket.gethostname()}:{os.getpid()}"
+    def __init__(self, url: str, where: str, seed: int, *, alone: bool = False) -> None:
+        self.url, self._seed, self._alone = url, seed, alone
+        self._owner = _mark(os.getpid())
         self._running: dict[int, Any] = {}
         self._stop = threading.Event()
         with quiet():
@@ -201,11 +205,12 @@ class SharedStudy:
         """Whether the process is gone that did a trial, as far as can be seen from here."""
         owner = trial.user_attrs.get("owner")
         if owner is None:  # cut off between two lines, or by an old version
-            return bool(datetime.now() - trial.datetime_start > timedelta(seconds=GRACE))
-        host, _, process = owner.rpartition(":")
+            late = datetime.now() - trial.datetime_start > timedelta(seconds=GRACE)
+            return self._alone or bool(late)
+        host, process, _ = owner.rsplit(":", 2)
         if host != socket.gethostname() or sys.platform == "win32":
             return False
-        return owner == self._owner or not _is_alive(int(process))
+        return owner == self._owner or owner != _mark(int(process)) or not _is_alive(int(process))
 
     def _beat(self) -> None:
         """Give signs of life for all trials under way."""
@@ -215,6 +220,33 @@ class SharedStudy:
                     self._storage.record_heartbeat(trial)
                 except Exception:  # a database that is busy or away: there is a next time
                     break
+
+
+@contextmanager
+def at_work(folder: Path) -> Iterator[bool]:
+    """Be known to work on the study of a folder; whether nobody else was when this began."""
+    if sys.platform == "win32":
+        yield False
+        return
+    import fcntl
+
+    # Not removed at the end: others may hold it, and all of them must hold the same one.
+    with open(folder / LOCK, "ab") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            alone = True
+        except OSError:
+            alone = False
+        fcntl.flock(file, fcntl.LOCK_SH)
+        yield alone
+
+
+def _mark(process: int) -> str:
+    """A process by its machine, its number and, as numbers are given out again, its beginning."""
+    began = "?"
+    with suppress(OSError, IndexError):  # where the system tells
+        began = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[19]
+    return f"{socket.gethostname()}:{process}:{began}"
 
 
 def _is_alive(process: int) -> bool:

@@ -27,6 +27,7 @@ from lg2ar.data.sources import read
 from lg2ar.data.toy import toy_graphs
 from lg2ar.experiment import Run, describe, pretrain
 from lg2ar.finetuning import finetune
+from sealing import sealed
 from tiny import write_graphs, write_wikics
 
 # Between the files of an input that consists of several.
@@ -95,7 +96,7 @@ SETTINGS: dict[str, Any] = {
 
 
 def json_bytes(held: Any) -> bytes:
-    return json.dumps(held).encode()
+    return sealed(json.dumps(held).encode())
 
 
 def many_links() -> bytes:

@@ -23,6 +23,7 @@ from lg2ar.embeddings import read_embeddings
 from lg2ar.experiment import load
 from lg2ar.finetuning.saved import FILE, load_finetuned
 from lg2ar.shipping import read_encoder
+from sealing import sealed
 
 Read = Callable[[bytes, Path], Any]
 
@@ -123,13 +124,13 @@ def _use(folder: Path) -> Any:
 
 def _read_run(data: bytes, folder: Path) -> Any:
     _with_weights(seeds.run()[1], RUN_FILE, folder)
-    (folder / RUN_FILE).write_bytes(data)
+    (folder / RUN_FILE).write_bytes(sealed(data))
     return _use(folder)
 
 
 def _read_tuned(data: bytes, folder: Path) -> Any:
     _with_weights(seeds.fine_tuned(), FILE, folder)
-    (folder / FILE).write_bytes(data)
+    (folder / FILE).write_bytes(sealed(data))
     return load_finetuned(folder, device="cpu").predict(toy_graphs(2))
 
 
@@ -138,7 +139,7 @@ def _read_weights(data: bytes, folder: Path) -> Any:
     head = json.loads(seeds.run()[1][RUN_FILE])
     head["files"]["model"] = {"name": "w", "sha256": hashlib.sha256(data).hexdigest()}
     (folder / "w").write_bytes(data)
-    (folder / RUN_FILE).write_text(json.dumps(head))
+    (folder / RUN_FILE).write_bytes(seeds.json_bytes(head))
     return _use(folder)
 
 
@@ -149,7 +150,7 @@ def _weights() -> list[bytes]:
 
 def _read_shipped(data: bytes, folder: Path) -> Any:
     path = folder / "some.safetensors"
-    path.write_bytes(data)
+    path.write_bytes(sealed(data))
     return read_encoder(path).embed(seeds.tables())
 
 
@@ -161,7 +162,7 @@ def _read_recipe(data: bytes, folder: Path) -> Any:
     except (ValueError, RecursionError):
         return None
     _with_weights(seeds.run()[1], RUN_FILE, folder)
-    (folder / RUN_FILE).write_text(json.dumps(head))
+    (folder / RUN_FILE).write_bytes(seeds.json_bytes(head))
     return _use(folder)
 
 
