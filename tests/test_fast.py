@@ -104,7 +104,7 @@ class Script:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, key: int, draw: tuple[int, int]) -> None:
         self.key, self.draw, self.queue = key, draw, list[Tensor]()
         self.rows: Tensor | None = None
-        monkeypatch.setattr(sampling, "uniform", self.uniform)
+        monkeypatch.setattr(sampling, "_uniform", self.uniform)
         monkeypatch.setattr(torch, "multinomial", lambda *_, **__: torch.tensor(draw))
 
     def expect(self, graph: GraphBatch, kind: int, view: int) -> None:
@@ -131,7 +131,9 @@ class Script:
             site = key + cutting.SITE_FEATURES + view
             self.queue += [noise(site, number).view(shape), noise(site + 2, number).view(shape)]
 
-    def uniform(self, *shape: int, dtype: torch.dtype = torch.float64, **_: object) -> Tensor:
+    def uniform(
+        self, shape: tuple[int, ...], _: torch.device, dtype: torch.dtype, __: object
+    ) -> Tensor:
         value = self.queue.pop(0)
         assert value.shape == shape
         return value.to(dtype)
