@@ -199,7 +199,8 @@ class SharedStudy:
             if trial._trial_id not in self._running and (
                 trial._trial_id in stale or self._is_orphan(trial)
             ):
-                self._give_up(trial.number, lost=True)
+                # Where nobody was left, the search as a whole was stopped, however often.
+                self._give_up(trial.number, lost=not self._alone)
 
     def _is_orphan(self, trial: Any) -> bool:
         """Whether the process is gone that did a trial, as far as can be seen from here."""
