@@ -31,8 +31,8 @@ from lg2ar.data.batches import as_store
 from lg2ar.data.dataset import Dataset
 from lg2ar.errors import NonFiniteLossError
 from lg2ar.evaluation import embed
-from lg2ar.experiment import describe
 from lg2ar.records import versions
+from lg2ar.runs import describe
 from lg2ar.tuning.criteria import VIEWS, LabelFree, disturbed
 
 TRIALS, GRAPHS = 48, 400

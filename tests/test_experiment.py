@@ -16,9 +16,9 @@ from lg2ar import checkpoint
 from lg2ar.data.batches import GraphStore
 from lg2ar.data.dataset import Dataset
 from lg2ar.data.toy import toy_graphs, toy_nodes
+from lg2ar.devices import choose_device
 from lg2ar.errors import InputError, NonFiniteLossError
 from lg2ar.evaluation import calibrate, embed
-from lg2ar.experiment import choose_device
 from lg2ar.layers import BatchNorm
 from lg2ar.model import build
 from lg2ar.training import Trainer
@@ -365,7 +365,7 @@ def test_small_batches_use_one_thread_and_give_the_others_back(
     try:
         assert threads() == {1}
         assert torch.get_num_threads() == 2
-        monkeypatch.setattr("lg2ar.experiment.SMALL_BATCH", 0)
+        monkeypatch.setattr("lg2ar.devices.SMALL_BATCH", 0)
         assert threads() == {2}
     finally:
         torch.set_num_threads(1)

@@ -39,6 +39,7 @@ from lg2ar.graph import GraphBatch  # noqa: E402
 from lg2ar.layers import pass_messages  # noqa: E402
 from lg2ar.methods import build  # noqa: E402
 from lg2ar.model import LG2AR  # noqa: E402
+from lg2ar.runs import load  # noqa: E402
 
 tl = triton.language
 
@@ -539,7 +540,7 @@ def test_a_captured_run_is_kept_read_and_resumed_as_any_other(
     assert run.config.step == "captured"
     assert [r.loss for r in run.history] == [r.loss for r in whole.history]
     assert torch.equal(run.embed(data), whole.embed(data))
-    assert torch.equal(experiment.load(out, device).embed(data), run.embed(data))
+    assert torch.equal(load(out, device).embed(data), run.embed(data))
     assert many[0].history[0].loss == pytest.approx(run.history[0].loss, rel=TOLERANCE)
     assert many[1].config.seed == 1
     monkeypatch.setattr(suitability, "find_spec", lambda _: None)

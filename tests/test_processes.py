@@ -14,8 +14,8 @@ import lg2ar
 from launches import Ended, finish, run, start
 from lg2ar.data.toy import toy_graphs
 from lg2ar.errors import InputError
-from lg2ar.experiment import Run, load
 from lg2ar.processes import multiply_in_bfloat16
+from lg2ar.runs import Run, load
 
 pytest.importorskip("lightning_fabric", reason="needs pip install 'lg2ar[fabric]'")
 

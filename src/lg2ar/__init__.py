@@ -7,9 +7,10 @@ from lg2ar.config import Config
 from lg2ar.data.dataset import Dataset
 from lg2ar.data.sources import read
 from lg2ar.errors import InputError, MemoryShortageError, NonFiniteLossError
-from lg2ar.experiment import Run, load, pretrain
+from lg2ar.experiment import pretrain
 from lg2ar.graph import Encoding, GraphBatch
 from lg2ar.model import LG2AR
+from lg2ar.runs import Run, load
 from lg2ar.version import __version__
 
 if TYPE_CHECKING:

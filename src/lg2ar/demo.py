@@ -14,9 +14,10 @@ from lg2ar.config import Config
 from lg2ar.data.dataset import Dataset
 from lg2ar.data.toy import toy_graphs
 from lg2ar.errors import InputError
-from lg2ar.experiment import Run, pretrain
+from lg2ar.experiment import pretrain
 from lg2ar.probes import few_label_accuracy
 from lg2ar.records import RunRecord, Score
+from lg2ar.runs import Run
 from lg2ar.training import OnEpoch
 
 NAME = "toy-graphs (demonstration)"

@@ -18,7 +18,8 @@ from lg2ar.data.dataset import Dataset
 from lg2ar.data.reading import ReadOptions
 from lg2ar.data.sources import open_source
 from lg2ar.errors import InputError
-from lg2ar.experiment import Run, load, pretrain
+from lg2ar.experiment import pretrain
+from lg2ar.runs import Run, load
 
 # Settings that are parameters of the estimator itself, so that a grid may run over them.
 OWN = ("epochs", "hidden", "layers", "batch_size", "learning_rate", "features")

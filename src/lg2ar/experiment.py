@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import platform
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -22,25 +19,19 @@ from lg2ar.data.dataset import Dataset
 from lg2ar.data.egonets import EgoNets
 from lg2ar.data.features import FeatureRecipe
 from lg2ar.data.sources import Source, open_source
+from lg2ar.devices import choose_device, sensible_threads
 from lg2ar.errors import InputError
-from lg2ar.evaluation import calibrate, embed
+from lg2ar.evaluation import calibrate
 from lg2ar.fast.suitability import settle_step
 from lg2ar.files import alone_in
 from lg2ar.graph import GraphBatch
 from lg2ar.methods import build
-from lg2ar.model import Method
 from lg2ar.processes import PRECISIONS, Processes, join, multiply_in_bfloat16
-from lg2ar.records import EpochRecord, RunRecord, Score, versions
+from lg2ar.records import EpochRecord, versions
+from lg2ar.runs import Run, describe, embed_rows, recipe_that_fits
 from lg2ar.sampling import repeatable
-from lg2ar.selecting import checked_places
 from lg2ar.shortage import naming_settings
 from lg2ar.training import Batches, OnEpoch, Trainer
-
-# Numbers in one layer's rows of a batch, nodes and edges, below which one thread is as fast as two.
-SMALL_BATCH = 1 << 20
-
-# Rows that are looked at at a time for what is not finite.
-LOOKED_AT = 1 << 16
 
 # Settings that may differ when a run is taken up again: they say how long, not what.
 RESUMABLE = ("epochs", "patience", "checkpoint_every")
@@ -49,123 +40,6 @@ RESUMABLE = ("epochs", "patience", "checkpoint_every")
 OnEmbeddings = Callable[[int, Tensor], None]
 # Given an epoch's number and the run as it is then.
 OnRun = Callable[[int, "Run"], None]
-
-
-@dataclass(frozen=True, eq=False)
-class Run:
-    """A trained model and all that belongs to it.
-
-    Attributes:
-        config: The settings.
-        recipe: How features are made.
-        model: The model; its ``base_encoder`` alone is used for embeddings.
-        history: One record per epoch.
-        data: What was trained on.
-        versions: What it was trained with.
-    """
-
-    config: Config
-    recipe: FeatureRecipe
-    model: Method
-    history: list[EpochRecord]
-    data: dict[str, Any] = field(default_factory=dict)
-    versions: dict[str, str] = field(default_factory=dict)
-
-    def embed(
-        self,
-        source: Source,
-        *,
-        only: Sequence[int] | np.ndarray | None = None,
-        scratch: str | Path | None = None,
-    ) -> Tensor:
-        """Embed graphs (or the nodes of one large graph), seen in training or not.
-
-        Args:
-            source: See :func:`~lg2ar.data.sources.open_source`.
-            only: Places of those that are wanted, from 0; None wants all. Of a graph that is
-                mapped from a disk only what these nodes hear of is then read.
-            scratch: Folder for what does not fit into memory, of such a graph; None is the
-                system's for temporary files.
-
-        Returns:
-            A row per graph (or node), on the CPU.
-        """
-        dataset = open_source(source, self.config.level, usual=self.reading)
-        if self.config.level == "node" and dataset.graph.num_graphs != 1:
-            raise InputError(
-                f"{dataset.name} holds {dataset.graph.num_graphs} graphs, but the model embeds "
-                "the nodes of one large graph; give it one."
-            )
-        graph = self.recipe.apply(dataset)
-        places = None if only is None else checked_places(only, dataset)
-        folder = None if scratch is None else Path(scratch)
-        with sensible_threads(graph, self.config, next(self.model.parameters()).device):
-            return _embed(self, graph, dataset.name, places, folder)
-
-    @property
-    def reading(self) -> dict[str, Any]:
-        """Options that unseen data is read with, as the data was that was trained on."""
-        held = self.data.get("reading", {})
-        return {name: value for name, value in held.items() if name not in ("labels", "ignore")}
-
-    def record(self, scores: Mapping[str, Score]) -> RunRecord:
-        """The run and its scores as a line of a records file."""
-        heads = range(len(self.config.heads))
-        return RunRecord(
-            config=self.config.to_dict(),
-            data=self.data,
-            versions=self.versions,
-            device=device_name(next(self.model.parameters()).device),
-            seconds=sum(record.seconds for record in self.history),
-            peak_memory=max((record.peak_memory for record in self.history), default=0),
-            epochs=len(self.history),
-            loss=(self.history[0].loss, self.history[-1].loss) if self.history else (0.0, 0.0),
-            draws=[[sum(r.draws[i][j] for r in self.history) for j in heads] for i in heads],
-            scores=dict(scores),
-        )
-
-
-def device_name(device: torch.device) -> str:
-    """What a record calls the device: the GPU's own name, or the processor's kind."""
-    if device.type == "cuda":
-        return torch.cuda.get_device_name(device)
-    return f"cpu ({platform.machine()})"
-
-
-@contextmanager
-def sensible_threads(graph: GraphBatch, config: Config, device: torch.device) -> Iterator[None]:
-    """Use one thread where batches are small.
-
-    There a second thread gains nothing, and where other programs use the cores the two wait for
-    each other at every operation: the demonstration then takes minutes instead of seconds.
-    """
-    graphs = 1 if config.level == "node" else min(config.batch_size, graph.num_graphs)
-    rows = (graph.num_nodes + graph.num_edges) * graphs / graph.num_graphs
-    before = torch.get_num_threads()
-    if device.type == "cpu" and rows * config.hidden < SMALL_BATCH:
-        torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
-def choose_device(name: str | torch.device = "auto") -> torch.device:
-    """The device of that name; ``auto`` is CUDA where there is one."""
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        device = torch.device(name)
-    except RuntimeError:
-        device = torch.device("meta")
-    if device.type not in ("cpu", "cuda"):
-        raise InputError(f"device = '{name}' must be auto, cpu or cuda.")
-    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        found = torch.cuda.device_count() or "no"
-        raise InputError(
-            f"device = '{name}': this machine has {found} CUDA device; use cpu or auto."
-        )
-    return device
 
 
 def pretrain(
@@ -301,7 +175,7 @@ def _pretrain(
 
     def show(epoch: int) -> None:
         if on_embeddings is not None:
-            on_embeddings(epoch, _embed(run, store, dataset.name))
+            on_embeddings(epoch, embed_rows(run, store, dataset.name))
         if on_run is not None:
             on_run(epoch, run)
 
@@ -404,7 +278,7 @@ def pretrain_many(
         if on_embeddings is not None and epoch in embed_at:
             for place, (run, trainer) in enumerate(zip(runs, trainers, strict=True)):
                 _update(run, trainer, store)
-                on_embeddings(place, epoch, _embed(run, store, dataset.name))
+                on_embeddings(place, epoch, embed_rows(run, store, dataset.name))
 
     from lg2ar.fast.trainer import CapturedTrainer, run_epoch_together
 
@@ -472,73 +346,6 @@ def make_batches(store: Store, config: Config) -> Batches:
     return lambda seed: store.epoch(config.batch_size, seed)
 
 
-def describe(dataset: Dataset) -> dict[str, Any]:
-    """What a record says of the data."""
-    columns = {
-        "node_columns": [column.name for column in dataset.node_columns],
-        "edge_columns": [column.name for column in dataset.edge_columns],
-        "reading": dict(dataset.reading),
-        "source": dataset.source,
-    }
-    return {
-        "name": dataset.name,
-        "level": dataset.level,
-        "num_graphs": dataset.graph.num_graphs,
-        "num_nodes": dataset.graph.num_nodes,
-        "num_edges": dataset.graph.num_edges,
-        "num_features": dataset.graph.num_features,
-        "fingerprint": dataset.fingerprint(),
-        **{name: value for name, value in columns.items() if value},
-    }
-
-
-def load(folder: str | Path, device: str = "auto") -> Run:
-    """Read a run folder.
-
-    Args:
-        folder: What :func:`pretrain` wrote.
-        device: Where the model is to be.
-
-    Examples:
-        >>> from tempfile import TemporaryDirectory
-        >>> from lg2ar.data.toy import toy_graphs
-        >>> settings = {"epochs": 1, "hidden": 8, "layers": 2}
-        >>> with TemporaryDirectory() as folder:
-        ...     run = pretrain(toy_graphs(20), settings, out=folder, device="cpu")
-        ...     again = load(folder, device="cpu")
-        >>> torch.equal(again.embed(toy_graphs(5)), run.embed(toy_graphs(5)))
-        True
-    """
-    held = checkpoints.read(folder)
-    try:
-        recipe = _recipe_that_fits(held)
-        model = build(held.config, recipe.width, recipe.edge_width)
-        model.load_state_dict(held.model)
-        heads = len(held.config.heads)
-        history = [EpochRecord.from_dict(record, heads) for record in held.progress["history"]]
-    except InputError:
-        raise
-    except (TypeError, KeyError, ValueError, AttributeError, RuntimeError):
-        raise InputError(
-            f"{folder}: its weights do not fit its settings; restore the folder or train again."
-        ) from None
-    return Run(
-        config=held.config,
-        recipe=recipe,
-        model=model.to(choose_device(device)).eval(),
-        history=history,
-        data=held.data,
-        versions=held.versions,
-    )
-
-
-def _recipe_that_fits(held: Checkpoint) -> FeatureRecipe:
-    """The recipe of a run, once it is clear that its weights fit its settings."""
-    recipe = FeatureRecipe.from_dict(held.recipe)
-    checkpoints.check_fit(lambda: build(held.config, recipe.width, recipe.edge_width), held.model)
-    return recipe
-
-
 def _complete(
     config: Config | Mapping[str, Any] | None, dataset: Dataset, earlier: Checkpoint | None
 ) -> Config:
@@ -567,7 +374,7 @@ def _earlier_run(out: str | Path | None, *, resume: bool, replace: bool) -> Chec
         raise InputError(f"{out}: already holds a run; resume it (--resume) or choose another.")
     held = checkpoints.read(out, with_training=True)
     try:
-        _recipe_that_fits(held)
+        recipe_that_fits(held)
     except (TypeError, KeyError, ValueError, AttributeError, RuntimeError):
         raise InputError(
             f"{out}: its weights do not fit its settings; restore the folder or train again."
@@ -620,30 +427,6 @@ def _update(run: Run, trainer: Trainer, store: Store) -> None:
     if run.config.calibrate:
         with repeatable(trainer.device, run.config.deterministic):
             calibrate(run.model.base_encoder, store)
-
-
-def _embed(
-    run: Run,
-    graph: GraphBatch | Store,
-    name: str,
-    only: np.ndarray | None = None,
-    scratch: Path | None = None,
-) -> Tensor:
-    encoder, projected = run.model.base_encoder, run.config.embedding == "after"
-    with repeatable(next(encoder.parameters()).device, run.config.deterministic):
-        rows = embed(
-            encoder, graph, run.config.level, projected=projected, only=only, scratch=scratch
-        )
-    for first in range(0, len(rows), LOOKED_AT):
-        broken = (~rows[first : first + LOOKED_AT].isfinite()).any(1).nonzero()
-        if broken.numel():
-            place = first + int(broken[0])
-            place = place if only is None else int(only[place])
-            raise InputError(
-                f"{name}: the embedding of {run.config.level} {place} is not finite; its features "
-                "or edge weights are far outside what was trained on."
-            )
-    return rows
 
 
 def _save(out: str | Path, run: Run, trainer: Trainer) -> None:

@@ -28,10 +28,10 @@ from lg2ar.data.dataset import Dataset
 from lg2ar.encoders import Encoder
 from lg2ar.errors import InputError
 from lg2ar.evaluation import embed
-from lg2ar.experiment import Run
 from lg2ar.frames import write_content
 from lg2ar.graph import GraphBatch
 from lg2ar.layers import pass_messages
+from lg2ar.runs import Run
 
 FORMATS = (".onnx", ".pt2")
 

@@ -26,14 +26,16 @@ from lg2ar.data.benchmarks import find_benchmark
 from lg2ar.data.dataset import Dataset
 from lg2ar.data.features import FeatureRecipe
 from lg2ar.data.sources import open_source
+from lg2ar.devices import choose_device, device_name
 from lg2ar.encoders import Encoder
 from lg2ar.errors import InputError
 from lg2ar.evaluation import embed
-from lg2ar.experiment import choose_device, describe, device_name, pretrain
+from lg2ar.experiment import pretrain
 from lg2ar.files import write_bytes
 from lg2ar.model import build_base_encoder
 from lg2ar.protocols import Reader
 from lg2ar.records import versions
+from lg2ar.runs import describe
 from lg2ar.training import OnEpoch
 
 FORMAT = 2

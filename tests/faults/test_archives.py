@@ -26,8 +26,9 @@ from lg2ar.data.sources import read
 from lg2ar.data.sparse_arrays import dense
 from lg2ar.embeddings import read_embeddings
 from lg2ar.errors import InputError
-from lg2ar.experiment import load, pretrain
+from lg2ar.experiment import pretrain
 from lg2ar.finetuning.saved import load_finetuned
+from lg2ar.runs import load
 from lg2ar.shipping import read_encoder
 from sealing import sealed
 

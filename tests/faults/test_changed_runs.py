@@ -10,8 +10,8 @@ import pytest
 
 from faults.fuzz import seeds
 from lg2ar.errors import InputError
-from lg2ar.experiment import load
 from lg2ar.finetuning.saved import load_finetuned
+from lg2ar.runs import load
 
 
 def changed(files: dict[str, bytes], file: str, place: str, value: Any, folder: Path) -> None:

@@ -10,8 +10,8 @@ import torch
 from launches import run
 from lg2ar.distributed import Team, everyone, together
 from lg2ar.errors import InputError, LostProcessError
-from lg2ar.experiment import load
 from lg2ar.processes import Processes
+from lg2ar.runs import load
 from teams import run_team
 
 pytest.importorskip("lightning_fabric", reason="needs pip install 'lg2ar[fabric]'")

@@ -18,7 +18,8 @@ from torch.profiler import ProfilerActivity, profile
 
 from lg2ar.config import Config
 from lg2ar.data.dataset import Dataset
-from lg2ar.experiment import device_name, pretrain
+from lg2ar.devices import device_name
+from lg2ar.experiment import pretrain
 from lg2ar.records import EpochRecord, versions
 
 GIGABYTE = 1e9

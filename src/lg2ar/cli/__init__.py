@@ -49,7 +49,7 @@ from lg2ar.shortage import is_shortage
 
 if TYPE_CHECKING:
     from lg2ar.config import Level
-    from lg2ar.experiment import Run
+    from lg2ar.runs import Run
 
 app = typer.Typer(
     help="Embeddings of graphs and nodes without labels, by learned augmentations (LG2AR).",
@@ -163,14 +163,14 @@ def embed(
     data: DataOption = None,
 ) -> None:
     """Embed graphs, or the nodes of one large graph, with a trained encoder."""
-    from lg2ar import experiment
     from lg2ar.embeddings import check_format, write_embeddings
+    from lg2ar.runs import load
     from lg2ar.selecting import read_places
 
     look_for_data_in(data)
     check_format(out)
     check_not_source(out, source, reading)
-    trained = experiment.load(run, device)
+    trained = load(run, device)
     dataset = open_and_tell(source, reading, trained.config.level, trained.reading)
     places = None if only is None else read_places(only, dataset)
     rows = trained.embed(dataset, only=places, scratch=scratch or _folder_of(out))

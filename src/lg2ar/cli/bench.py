@@ -71,7 +71,7 @@ def step(
     """Time a training step: wall clock, and on CUDA the sum of its kernels and their number."""
     from lg2ar.bench.step import measure_steps, top_table
     from lg2ar.bench.tables import ORDER
-    from lg2ar.experiment import choose_device
+    from lg2ar.devices import choose_device
 
     if against not in (None, "pyg"):
         raise InputError(f"--against {against}: there is nothing but pyg to compare with.")
@@ -113,7 +113,7 @@ def epoch(
     """Time epochs alone, or a whole run from the settings to the trained encoder."""
     from lg2ar.bench.step import measure_steps
     from lg2ar.bench.tables import ORDER
-    from lg2ar.experiment import choose_device
+    from lg2ar.devices import choose_device
 
     look_for_data_in(data)
     made = measure_steps(
@@ -153,7 +153,7 @@ def probe(
 ) -> None:
     """Time the linear SVM of the protocols, against scikit-learn or on real embeddings."""
     from lg2ar.bench.probe import compare, measure_embeddings
-    from lg2ar.experiment import choose_device
+    from lg2ar.devices import choose_device
 
     look_for_data_in(data)
     target, names = choose_device(device), read_words(datasets)
@@ -186,7 +186,7 @@ def growth(
 ) -> None:
     """Time epochs of growing collections and steps on growing graphs, and fit straight lines."""
     from lg2ar.bench import growth as measured
-    from lg2ar.experiment import choose_device
+    from lg2ar.devices import choose_device
 
     target, changes = choose_device(device), read_settings(None, setting, None)
     wanted = read_words(what) or ["graphs", "memory", "nodes"]
@@ -224,7 +224,7 @@ def seeds(
     """Time many seeds of one setting in one process against one, and compare their losses."""
     from lg2ar.bench.seeds import measure_seeds
     from lg2ar.bench.tables import ORDER
-    from lg2ar.experiment import choose_device
+    from lg2ar.devices import choose_device
 
     look_for_data_in(data)
     made = measure_seeds(
@@ -266,7 +266,7 @@ def huge(
 ) -> None:
     """Time steps and embeddings of one very large graph that stays on its disk."""
     from lg2ar.bench.huge import SIZES, measure_huge
-    from lg2ar.experiment import choose_device
+    from lg2ar.devices import choose_device
 
     made = measure_huge(
         choose_device(device),

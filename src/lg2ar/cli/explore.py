@@ -143,8 +143,8 @@ def _embedded(
     data: Path | None,
 ) -> tuple[np.ndarray, np.ndarray, Dataset]:
     """Embeddings, what each row is called, and the data."""
-    from lg2ar.experiment import load
     from lg2ar.frames import check_format, row_ids
+    from lg2ar.runs import load
 
     look_for_data_in(data)
     if out is not None:

@@ -27,8 +27,8 @@ def export(
     data: DataOption = None,
 ) -> None:
     """Write a run's encoder as an ONNX or torch.export file, once its embeddings agree."""
-    from lg2ar.experiment import load
     from lg2ar.exporting import check_export, export_encoder
+    from lg2ar.runs import load
 
     look_for_data_in(data)
     check_export(out)

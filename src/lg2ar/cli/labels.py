@@ -66,8 +66,8 @@ def finetune(
 
     Settings (--set): epochs, patience, learning_rate, batch_size, hidden, dropout.
     """
-    from lg2ar.experiment import load
     from lg2ar.finetuning import finetune
+    from lg2ar.runs import load
 
     look_for_data_in(data)
     settings = read_settings(None, setting, seed) | ({"freeze": True} if freeze else {})

@@ -43,7 +43,7 @@ def joined(
 
     Gives whether this process is the one that writes and speaks. Where one fails all end.
     """
-    from lg2ar.experiment import choose_device
+    from lg2ar.devices import choose_device
     from lg2ar.processes import join
 
     processes = join(choose_device(device), devices, nodes, strategy)

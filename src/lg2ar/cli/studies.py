@@ -62,8 +62,8 @@ def reproduce(
     data: DataOption = None,
 ) -> None:
     """Do the runs of a table of the paper, or of the findings, that are not recorded yet."""
+    from lg2ar.devices import choose_device
     from lg2ar.engines import Crew
-    from lg2ar.experiment import choose_device
     from lg2ar.study.ledger import Ledger, reproduce
     from lg2ar.study.plan import TABLES, pick, plan
     from lg2ar.study.runner import Runner

@@ -281,6 +281,7 @@ def _rule(held: dict[str, Any]) -> NumberRule | CategoryRule:
     else:
         rule = CategoryRule(**{**held, "values": tuple(held["values"])})
         fits = isinstance(rule.other, bool) and all(isinstance(v, str) for v in rule.values)
+        fits = fits and len(set(rule.values)) == len(rule.values)
     if not fits or not isinstance(rule.name, str) or not isinstance(rule.missing, bool):
         raise TypeError("a rule of no known kind")
     return rule

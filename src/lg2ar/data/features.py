@@ -239,6 +239,8 @@ class FeatureRecipe:
         numbers = (recipe.given, recipe.cap, recipe.edges_given)
         if recipe.name not in RECIPES or not all(type(n) is int and n >= 0 for n in numbers):
             raise TypeError("a recipe of no known kind")
+        if recipe.width < 1:
+            raise TypeError("a recipe that makes no features")
         return recipe
 
 

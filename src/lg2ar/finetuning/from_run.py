@@ -14,10 +14,10 @@ import torch
 from lg2ar.data.dataset import Dataset
 from lg2ar.data.reading import ReadOptions
 from lg2ar.data.sources import Source, open_source
+from lg2ar.devices import choose_device, sensible_threads
 from lg2ar.encoders import Encoder
 from lg2ar.errors import InputError, NonFiniteLossError
 from lg2ar.evaluation import calibrate
-from lg2ar.experiment import Run, choose_device, describe, load, sensible_threads
 from lg2ar.files import writes_alone
 from lg2ar.finetuning.early_stopping import (
     TunedEpoch,
@@ -33,6 +33,7 @@ from lg2ar.finetuning.targets import Labels, Target, Task, read_labels
 from lg2ar.graph import GraphBatch
 from lg2ar.methods import build
 from lg2ar.records import versions
+from lg2ar.runs import Run, describe, load
 from lg2ar.sampling import private_randomness, repeatable, seed_from
 from lg2ar.shortage import naming_settings
 

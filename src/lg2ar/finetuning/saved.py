@@ -17,8 +17,8 @@ from lg2ar.data.dataset import Dataset
 from lg2ar.data.features import FeatureRecipe
 from lg2ar.data.reading import ReadOptions
 from lg2ar.data.sources import Source, open_source
+from lg2ar.devices import choose_device, sensible_threads
 from lg2ar.errors import InputError
-from lg2ar.experiment import choose_device, sensible_threads
 from lg2ar.finetuning.early_stopping import TunedEpoch, TuningSettings, predict_rows
 from lg2ar.finetuning.network import Network, Rows
 from lg2ar.finetuning.targets import Target

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from lg2ar.data.batches import Store, as_store
 from lg2ar.data.dataset import Dataset
+from lg2ar.devices import sensible_threads
 from lg2ar.evaluation import calibrate, embed
-from lg2ar.experiment import Run, sensible_threads
 from lg2ar.methods import build
 from lg2ar.records import Score
 from lg2ar.report.examples import Example, make_examples
@@ -19,6 +19,7 @@ from lg2ar.report.explorer import MOST_MAPPED, Atlas, make_atlas
 from lg2ar.report.kinds import node_kinds
 from lg2ar.report.samples import drawn_rows, take
 from lg2ar.report.scores import probe
+from lg2ar.runs import Run
 
 
 @dataclass(frozen=True, eq=False)

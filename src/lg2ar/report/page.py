@@ -14,7 +14,6 @@ from lg2ar.data.dataset import Dataset
 from lg2ar.data.reading import ReadOptions
 from lg2ar.data.sources import Source, open_source
 from lg2ar.errors import InputError
-from lg2ar.experiment import Run, load
 from lg2ar.files import write_bytes
 from lg2ar.records import EpochRecord, versions
 from lg2ar.report.curves import training_sections
@@ -26,6 +25,7 @@ from lg2ar.report.overview import overview_section
 from lg2ar.report.provenance import provenance_section, recorded_source
 from lg2ar.report.scores import scores_section
 from lg2ar.report.words import shortened
+from lg2ar.runs import Run, load
 
 REPORT_FILE = "report.html"
 

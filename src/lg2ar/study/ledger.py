@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from lg2ar.config import Config
+from lg2ar.devices import device_name
 from lg2ar.engines import Crew, drive
 from lg2ar.errors import InputError
-from lg2ar.experiment import device_name
 from lg2ar.files import append_line, check_writable, mend_lines
 from lg2ar.records import FailedRecord, Task, versions
 from lg2ar.report.tables import read_records

@@ -16,8 +16,9 @@ from torch import Tensor
 from lg2ar.config import Config
 from lg2ar.data.dataset import Dataset
 from lg2ar.data.features import FeatureRecipe
+from lg2ar.devices import device_name
 from lg2ar.encoders import Encoder
-from lg2ar.experiment import Run, describe, device_name, pretrain, pretrain_many
+from lg2ar.experiment import pretrain, pretrain_many
 from lg2ar.fast.suitability import settle_step
 from lg2ar.finetuning import (
     Curve,
@@ -31,6 +32,7 @@ from lg2ar.graph import GraphBatch
 from lg2ar.model import build_base_encoder, initialise_parts
 from lg2ar.protocols import EPOCH_GRID, FOLDS, Memory, Reader, evaluated_epochs, node_splits
 from lg2ar.records import Evaluation, StudyRecord, versions
+from lg2ar.runs import Run, describe
 from lg2ar.sampling import private_randomness, seed_from
 from lg2ar.study.plan import Planned
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from lg2ar.data.dataset import Dataset
 from lg2ar.data.sources import open_source
+from lg2ar.devices import choose_device, device_name
 from lg2ar.errors import InputError, NonFiniteLossError
-from lg2ar.experiment import choose_device, device_name
 from lg2ar.study.plan import Planned
 from lg2ar.study.runner import Runner
 

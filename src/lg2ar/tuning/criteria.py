@@ -37,7 +37,7 @@ from lg2ar.graph import GraphBatch
 from lg2ar.ops import induced_subgraph, keep_edges
 
 if TYPE_CHECKING:
-    from lg2ar.experiment import Run
+    from lg2ar.runs import Run
 
 CRITERIA = ("label-free", "labels")
 

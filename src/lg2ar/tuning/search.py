@@ -16,9 +16,9 @@ from lg2ar.config import Config
 from lg2ar.data.dataset import Dataset
 from lg2ar.data.reading import ReadOptions
 from lg2ar.data.sources import Source, open_source
+from lg2ar.devices import choose_device
 from lg2ar.engines import Crew, Engine, Lost, drive
 from lg2ar.errors import InputError
-from lg2ar.experiment import choose_device
 from lg2ar.frames import write_content, write_frame
 from lg2ar.tuning.chart import importance_chart
 from lg2ar.tuning.criteria import LabelCriterion, LabelFree, make_criterion

@@ -10,8 +10,10 @@ from typing import Any
 
 from lg2ar.config import Config
 from lg2ar.data.dataset import Dataset
+from lg2ar.devices import choose_device
 from lg2ar.errors import InputError
-from lg2ar.experiment import Run, choose_device, pretrain
+from lg2ar.experiment import pretrain
+from lg2ar.runs import Run
 from lg2ar.tuning.criteria import LabelCriterion, LabelFree
 
 NAME = "lg2ar"

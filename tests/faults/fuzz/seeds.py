@@ -25,8 +25,9 @@ from lg2ar.data.dataset import Dataset
 from lg2ar.data.features import FeatureRecipe
 from lg2ar.data.sources import read
 from lg2ar.data.toy import toy_graphs
-from lg2ar.experiment import Run, describe, pretrain
+from lg2ar.experiment import pretrain
 from lg2ar.finetuning import finetune
+from lg2ar.runs import Run, describe
 from sealing import sealed
 from tiny import write_graphs, write_wikics
 

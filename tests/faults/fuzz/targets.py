@@ -20,8 +20,8 @@ from lg2ar.data.reading import REMEMBERED, ReadOptions
 from lg2ar.data.sources import read
 from lg2ar.data.toy import toy_graphs
 from lg2ar.embeddings import read_embeddings
-from lg2ar.experiment import load
 from lg2ar.finetuning.saved import FILE, load_finetuned
+from lg2ar.runs import load
 from lg2ar.shipping import read_encoder
 from sealing import sealed
 
