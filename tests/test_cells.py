@@ -584,3 +584,10 @@ def test_latex_is_well_formed(table: str, study: list[dict[str, Any]]) -> None:
             assert rule in part
     if table in ("graph", "node", "semi"):
         assert "LG2AR, a\\_b \\& 5\\%" in text
+
+
+def test_settings_that_are_no_object_are_told() -> None:
+    first = run(score("strict", 9, 70))
+    other = run(score("strict", 9, 71), seed=1, config=["hidden"])
+    with pytest.raises(InputError, match="key 'config' must be an object"):
+        cells([first, other], "graph")

@@ -12,6 +12,7 @@ import sqlite3
 import stat
 import zipfile
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +21,15 @@ import pandas as pd
 import pytest
 
 from faults.fuzz import seeds
-from lg2ar.data import archives, downloads, table_files
+from lg2ar.data import archives, downloads, planetoid, table_files
 from lg2ar.data.archives import read_npz, read_zip
+from lg2ar.data.conversion import write_on_disk
+from lg2ar.data.mapped import read_mapped
+from lg2ar.data.mapping import write_mapped
+from lg2ar.data.on_disk import read_on_disk
 from lg2ar.data.sources import read
 from lg2ar.data.sparse_arrays import dense
+from lg2ar.data.toy import toy_graphs, toy_nodes
 from lg2ar.embeddings import read_embeddings
 from lg2ar.errors import InputError
 from lg2ar.experiment import pretrain
@@ -243,3 +249,47 @@ def test_a_downloaded_archive_writes_its_own_files_alone(
 
 def _text(path: Path) -> str:
     return path.read_text(errors="replace") if path.is_file() else ""
+
+
+def test_lists_that_nodes_share_are_refused() -> None:
+    """Or some kilobytes of pickle would become gigabytes of edges."""
+    shared = [0, 1]
+    with pytest.raises(ValueError, match="several nodes share"):
+        planetoid._edges({0: shared, 1: shared}, 2)
+    assert planetoid._edges({0: [1], 1: [0]}, 2).tolist() == [[0, 1], [1, 0]]
+
+
+def test_a_matrix_of_many_repeated_places_is_refused() -> None:
+    places = np.zeros(2_000_000, dtype=np.int64)
+    begins = np.zeros(100_001, dtype=np.int64)
+    begins[1:] = len(places)
+    with pytest.raises(ValueError, match="a matrix of 100000 times 20000 numbers"):
+        dense(np.ones(len(places)), places, begins, (100_000, 20_000))
+
+
+def test_arrays_outside_of_a_mapped_folder_are_refused(tmp_path: Path) -> None:
+    folder = tmp_path / "a.graph"
+    write_mapped(folder, toy_nodes(20))
+    manifest = json.loads((folder / "graph.json").read_text())
+    manifest["arrays"]["../secret"] = manifest["arrays"]["to"]
+    (folder / "graph.json").write_text(json.dumps(manifest))
+    with pytest.raises(InputError, match="arrays that no conversion writes"):
+        read_mapped(folder)
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        "CREATE TABLE checks (id INTEGER, sums AS (zeroblob(9)))",
+        "CREATE VIRTUAL TABLE checks USING fts5(id, sums)",
+    ],
+)
+def test_checksums_that_are_made_up_are_refused(made: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.sqlite"
+    write_on_disk(path, toy_graphs(5))
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("DROP TABLE checks")
+        connection.execute(made)
+        connection.commit()
+    with pytest.raises(InputError, match="'checks'"):
+        read_on_disk(path)

@@ -87,7 +87,7 @@ def _map(
         raise InputError(f"{out}: one large graph cannot be added to; leave --append out.")
     if out.exists() and out.resolve() == Path(source).resolve():
         raise InputError(f"{out}: is the source itself; choose another OUT.")
-    if resume and out.exists():  # it takes its place only once it is whole
+    if resume and out.exists() and not replace:  # it takes its place only once it is whole
         print(f"{out} holds one graph of {read_manifest(out).num_nodes} nodes already")
         return
     check_folder(out, replace=replace)  # before a long reading

@@ -98,6 +98,6 @@ def _watched() -> Iterator[None]:
 def _watch(out: int, ended: threading.Event) -> None:
     while received := os.read(out, 1):
         if received[0] == signal.SIGTERM and not ended.wait(GRACE):
-            sentence = "lg2ar: stopped; the last checkpoint is kept, the same command goes on.\n"
+            sentence = "lg2ar: stopped; the last checkpoint is kept, --resume goes on.\n"
             os.write(2, sentence.encode())
             os._exit(128 + signal.SIGTERM)

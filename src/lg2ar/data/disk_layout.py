@@ -252,7 +252,10 @@ def check_tables(path: Path, connection: sqlite3.Connection) -> None:
         raise damaged(path, "its tables cannot be made out") from None
     if found != (len(TABLES),):
         raise damaged(path, "its tables are not there")
-    for name in TABLES:
+    virtual = "SELECT COUNT(*) FROM sqlite_master WHERE name = 'checks' AND rootpage = 0"
+    if connection.execute(virtual).fetchone() != (0,):
+        raise damaged(path, "its table 'checks' is not stored in it")
+    for name in (*TABLES, "checks"):  # the last is not there in files of earlier versions
         if any(column[6] for column in connection.execute(f"PRAGMA table_xinfo({name})")):
             raise damaged(path, f"a computed column in its table '{name}'")
 

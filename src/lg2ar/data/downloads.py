@@ -47,8 +47,11 @@ def download(source: str, name: str, raw: Path) -> None:
     raw.mkdir(parents=True, exist_ok=True)
     if source == "TUDataset":
         content = fetch(f"{ADDRESSES[source]}{name}.zip")
-        for file, text in _members(name, content).items():
-            _keep(raw / file, text)
+        members = _members(name, content)
+        needed = [file for file in raw_files(source, name) if file in members]
+        # Those by which a data set counts as there come last: a kill leaves none that seems whole.
+        for file in [*(file for file in members if file not in needed), *needed]:
+            _keep(raw / file, members[file])
         return
     for file in raw_files(source, name):
         if not (raw / file).is_file():

@@ -26,6 +26,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -44,6 +45,9 @@ LARGEST_MANIFEST = 1 << 28
 
 # Bytes that are read at a time where a whole file is.
 BLOCK = 1 << 24
+
+# What arrays are called; their files lie in the folder and nowhere else.
+_NAME = re.compile("[a-z0-9_]+")
 
 
 @dataclass(frozen=True)
@@ -135,7 +139,10 @@ class Manifest:
             rules = ColumnRecipe.from_dict(self.rules[of]).rules if raws else ()
             if [(rule.name, rule.kind) for rule in rules] != [(raw.name, raw.kind) for raw in raws]:
                 raise ValueError(f"rules for other columns of {of}")
-        for name, (kinds, shape) in self.expected().items():
+        expected = self.expected()
+        if self.arrays.keys() != expected.keys() or not all(map(_NAME.fullmatch, expected)):
+            raise ValueError("arrays that no conversion writes")
+        for name, (kinds, shape) in expected.items():
             found = self.arrays[name]
             if found.kind not in kinds or found.shape != shape:
                 raise ValueError(f"{name} is {found.kind} {list(found.shape)}")

@@ -229,6 +229,9 @@ def _spread(rows: Tensor, placed: Tensor) -> Tensor:
 
 
 def _edges(lists: dict[int, list[int]], number: int) -> Tensor:
+    # A pickle may name one list many times, and so be far smaller than what it says.
+    if len({id(others) for others in lists.values()}) != len(lists):
+        raise ValueError("a list of neighbours that several nodes share")
     pairs = [(node, other) for node, others in lists.items() for other in others]
     if not all(type(end) is int and 0 <= end < number for pair in pairs for end in pair):
         raise ValueError("a neighbour that is no node")

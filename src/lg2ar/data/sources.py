@@ -16,6 +16,7 @@ from lg2ar.data.benchmarks import BENCHMARKS, find_benchmark, open_benchmark
 from lg2ar.data.dataset import Dataset
 from lg2ar.data.disk_layout import SUFFIX
 from lg2ar.data.mapped import MappedGraph, read_mapped
+from lg2ar.data.mapped_layout import SUFFIX as MAPPED
 from lg2ar.data.mapped_layout import is_mapped
 from lg2ar.data.on_disk import GraphsOnDisk, read_on_disk
 from lg2ar.data.reading import ReadOptions
@@ -293,7 +294,7 @@ def _at_level(dataset: Dataset, level: Level | None) -> Dataset:
 def _unknown(name: str, path: Path) -> InputError:
     known = [*BUILT_IN, *BENCHMARKS]
     if path.exists():
-        endings = ", ".join((*TABLES, *NETWORKS, *MOLECULES, ".zip", ".npz", SUFFIX))
+        endings = ", ".join((*TABLES, *NETWORKS, *MOLECULES, ".zip", ".npz", SUFFIX, MAPPED))
         return InputError(f"{name}: files of this kind are not read; known are {endings}.")
     close = difflib.get_close_matches(name, known, n=1)
     hint = f"did you mean '{close[0]}'?" if close else f"known are {', '.join(known)}."

@@ -178,14 +178,21 @@ def _accuracy_cells(runs: Sequence[Run], table: str, rows: Sequence[Published]) 
     return made
 
 
+def _settings(run: Run, part: str) -> Mapping[str, Any]:
+    value = run.fields.values.get(part, {})
+    if not isinstance(value, Mapping):
+        raise InputError(
+            f"{run.fields.place}: key '{part}' must be an object; remove the line and run it again."
+        )
+    return value
+
+
 def _check_alike(runs: Sequence[Run]) -> None:
     """Refuse to average runs of different settings or different data."""
     first = runs[0]
     for run in runs[1:]:
         for part, left_out in (("config", {"seed"}), ("data", set())):
-            one, other = (
-                in_todays_words(item.fields.values.get(part, {})) for item in (first, run)
-            )
+            one, other = (in_todays_words(_settings(item, part)) for item in (first, run))
             shared = (one.keys() & other.keys()) - left_out
             differ = sorted(key for key in shared if one[key] != other[key])
             if differ:

@@ -106,8 +106,11 @@ class SharedStudy:
                     f"{where}: holds a study with other {key}; go on with the same, or choose "
                     "another folder or storage."
                 )
-        if not self.trials():
-            self.study.enqueue_trial(dict(first), user_attrs={"usual": True}, skip_if_exists=True)
+        # Also where it was cut off, and then who was about to line it up again.
+        marked = [t for t in self._counted() if "usual" in t.user_attrs or t.number == 0]
+        if not marked:
+            new = not self.trials()
+            self.study.enqueue_trial(dict(first), user_attrs={"usual": True}, skip_if_exists=new)
 
     def trials(self, *states: str) -> list[Any]:
         """All trials, or those in some states."""
