@@ -13,7 +13,7 @@ from lg2ar.adjacency import Adjacency, has_product
 from lg2ar.layers import pass_messages
 
 pytest.importorskip("triton")
-from lg2ar.compressed_rows import ENTRIES, pair_products, row_sums
+from lg2ar.compressed_rows import ENTRIES, pair_products, row_sums, works_on
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
@@ -69,3 +69,15 @@ def test_gradients_on_cuda_are_those_of_messages_and_repeat_themselves() -> None
     for found, again, wanted in zip(first, second, slow, strict=True):
         torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-4)
         assert torch.equal(found, again)
+
+
+def test_whether_kernels_work_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert works_on(DEVICE)
+
+    def broken(*_: object) -> Tensor:
+        raise RuntimeError("no compiler")
+
+    monkeypatch.setattr("lg2ar.compressed_rows.pair_products", broken)
+    works_on.cache_clear()
+    assert not works_on(DEVICE)
+    works_on.cache_clear()

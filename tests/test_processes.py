@@ -11,6 +11,7 @@ import pytest
 import torch
 
 import lg2ar
+from commands import Command
 from launches import Ended, finish, run, start
 from lg2ar.data.toy import toy_graphs
 from lg2ar.errors import InputError
@@ -150,3 +151,24 @@ def test_a_run_in_mixed_precision_says_so_and_goes_on_as_begun(tmp_path: Path, l
 def test_precisions_are_named() -> None:
     with pytest.raises(InputError, match=r"precision = '16' must be one of 32, bf16-mixed"):
         lg2ar.pretrain("toy-graphs", device="cpu", precision="16")
+
+
+def test_the_command_line_takes_a_number_of_machines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """``--nodes`` with a number is not a table of nodes."""
+    asked: list[int | None] = []
+
+    def join(_: str, __: int | None, nodes: int | None, *___: object) -> None:
+        asked.append(nodes)
+        raise InputError("seen.")
+
+    monkeypatch.setattr("lg2ar.cli.joined", join)
+    lg2ar = Command(monkeypatch, capsys)
+    words = ["pretrain", "toy-graphs", "--out", str(tmp_path / "run"), "--devices", "1"]
+    assert lg2ar.refused(*words, "--nodes", "2") == "lg2ar: seen.\n"
+    assert lg2ar.refused(*words, "--machines", "3") == "lg2ar: seen.\n"
+    assert lg2ar.refused(*words, "--nodes", "nodes.csv") == "lg2ar: seen.\n"
+    assert asked == [2, 3, None]
+    assert "once" in lg2ar.refused(*words, "--nodes", "2", "--machines", "3")
+    assert "from 1 on" in lg2ar.refused(*words, "--nodes", "0")

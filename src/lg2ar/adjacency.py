@@ -24,14 +24,19 @@ _BLOCK = 1 << 24
 
 
 @cache
-def _has_triton() -> bool:
-    return importlib.util.find_spec("triton") is not None
+def _works_on(device: torch.device) -> bool:
+    if importlib.util.find_spec("triton") is None:
+        return False
+    from lg2ar.compressed_rows import works_on
+
+    return works_on(device)
 
 
 def has_product(x: Tensor) -> bool:
     """Whether there is a product for such rows; on some devices there is none."""
-    on_gpu = x.device.type == "cuda" and x.dtype == torch.float32 and _has_triton()
-    return x.device.type == "cpu" or on_gpu
+    if x.device.type == "cuda":
+        return x.dtype == torch.float32 and _works_on(x.device)
+    return x.device.type == "cpu"
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,6 +6,9 @@ vendor's products they promise the same bits every time: each sum is taken by on
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
+from functools import cache
+
 import torch
 import triton
 import triton.language as tl
@@ -95,19 +98,20 @@ def row_sums(
     rows, width = len(start) - 1, x.size(1)
     out = torch.empty(rows, width, dtype=x.dtype, device=x.device)
     if rows and width:
-        _row_sums[(rows, triton.cdiv(width, COLUMNS))](
-            x,
-            out,
-            start,
-            other,
-            start if order is None else order,
-            x if weight is None else weight.contiguous(),
-            width,
-            HAS_ORDER=order is not None,
-            HAS_WEIGHT=weight is not None,
-            BE=ENTRIES,
-            BD=COLUMNS,
-        )
+        with _on(x.device):
+            _row_sums[(rows, triton.cdiv(width, COLUMNS))](
+                x,
+                out,
+                start,
+                other,
+                start if order is None else order,
+                x if weight is None else weight.contiguous(),
+                width,
+                HAS_ORDER=order is not None,
+                HAS_WEIGHT=weight is not None,
+                BE=ENTRIES,
+                BD=COLUMNS,
+            )
     return out
 
 
@@ -116,8 +120,25 @@ def pair_products(a: Tensor, b: Tensor, left: Tensor, right: Tensor) -> Tensor:
     a, b = a.contiguous(), b.contiguous()
     out = torch.empty(len(left), dtype=a.dtype, device=a.device)
     if len(left):
-        _pair_products[(triton.cdiv(len(left), ENTRIES),)](
-            a, b, left.contiguous(), right.contiguous(), out, len(left), a.size(1),
-            BE=ENTRIES, BD=COLUMNS,
-        )  # fmt: skip
+        with _on(a.device):
+            _pair_products[(triton.cdiv(len(left), ENTRIES),)](
+                a, b, left.contiguous(), right.contiguous(), out, len(left), a.size(1),
+                BE=ENTRIES, BD=COLUMNS,
+            )  # fmt: skip
     return out
+
+
+@cache
+def works_on(device: torch.device) -> bool:
+    """Whether the kernels can be compiled and run on a device, found out by a small one."""
+    one = torch.ones(1, 1, device=device)
+    zero = torch.zeros(1, dtype=torch.long, device=device)
+    try:
+        return bool(pair_products(one, one, zero, zero).item() == 1)
+    except Exception:  # no compiler, a device that is too old, whatever Triton says
+        return False
+
+
+def _on(device: torch.device) -> AbstractContextManager[object]:
+    """Launch on a device, which need not be the current one."""
+    return torch.cuda.device(device) if device.type == "cuda" else nullcontext()

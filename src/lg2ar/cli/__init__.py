@@ -32,10 +32,11 @@ from lg2ar.cli.options import (
 )
 from lg2ar.cli.parallel import (
     DevicesOption,
-    NodesOption,
+    MachinesOption,
     PrecisionOption,
     StrategyOption,
     joined,
+    machines_of,
 )
 from lg2ar.cli.progress import progress
 from lg2ar.cli.report import report
@@ -107,7 +108,7 @@ def pretrain(
     ] = None,
     data: DataOption = None,
     devices: DevicesOption = None,
-    nodes: NodesOption = None,
+    machines: MachinesOption = None,
     strategy: StrategyOption = None,
     precision: PrecisionOption = None,
 ) -> None:
@@ -116,6 +117,7 @@ def pretrain(
 
     look_for_data_in(data)
     settings = read_settings(config, setting, seed)
+    reading, nodes = machines_of(reading, machines)
     with joined(device, devices, nodes, strategy) as main:
         level, usual = _begun(out) if resume else (None, None)
         given = settings.get("level") or level

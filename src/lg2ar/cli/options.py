@@ -130,6 +130,8 @@ def reads_source(command: Callable[..., None]) -> Callable[..., None]:
     """
     own = inspect.signature(command, eval_str=True).parameters
     more = inspect.signature(_about_source, eval_str=True).parameters
+    if both := own.keys() & more.keys():
+        raise ValueError(f"{command.__name__} and its source have an option {both.pop()}")
     for value in more.values():
         value.annotation.__metadata__[0].rich_help_panel = "How SOURCE is read"
     shown = {name: value for name, value in own.items() if name != "reading"} | dict(more)

@@ -129,13 +129,17 @@ class SharedStudy:
         """The next trial to do; None where ``trials`` are done, or done by others just now."""
         with quiet():
             self._tend()
+            self._alone = False  # from now on others may have come
             counted = self._counted()
             waits = any(trial.state.name == "WAITING" for trial in counted[:trials])
             if len(counted) >= trials and not waits:
                 return None
             trial = self.study.ask()
-            self._storage.record_heartbeat(trial._trial_id)
-            trial.set_user_attr("owner", self._owner)
+            try:
+                self._storage.record_heartbeat(trial._trial_id)
+                trial.set_user_attr("owner", self._owner)
+            except find_optuna().exceptions.UpdateFinishedTrialError:
+                return None  # another process took it for one that was cut off
             self._running[trial._trial_id] = trial
             before = sum(one.number < trial.number for one in self._counted())
             if before >= trials:  # another process was faster
@@ -157,7 +161,9 @@ class SharedStudy:
                     return None
                 result = TrialResult(None, broken=f"{result.why}, twice.")
             if result.broken:
-                trial.set_user_attr("broken", result.broken)
+                # One that others gave up meanwhile takes no more notes.
+                with suppress(find_optuna().exceptions.UpdateFinishedTrialError):
+                    trial.set_user_attr("broken", result.broken)
             if result.value is None:
                 self._tell(trial, state="PRUNED")
             else:
