@@ -59,12 +59,12 @@ def remove_leftovers(folder: Path, pattern: str) -> None:
         pattern: What the files would have been called.
     """
     for left in folder.glob(f".{pattern}.*.part"):
-        if not _at_work(left.name.split(".")[-2]):
+        if not is_at_work(left.name.split(".")[-2]):
             with suppress(OSError):
                 left.unlink()
 
 
-def _at_work(process: str) -> bool:
+def is_at_work(process: str) -> bool:
     """Whether another process of that number is running; where that is not told, the file says."""
     if os.name != "posix":
         return False  # what another process has open cannot be removed there

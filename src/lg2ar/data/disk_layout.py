@@ -95,6 +95,22 @@ class Layout:
     nodes: tuple[RawColumn, ...] = ()
     edges: tuple[RawColumn, ...] = ()
 
+    @classmethod
+    def from_dict(cls, held: Mapping[str, Any]) -> Layout:
+        """The layout as JSON has it.
+
+        Raises:
+            TypeError, KeyError: When it is something else.
+        """
+        raws = {
+            of: tuple(
+                RawColumn(**{**raw, "values": tuple(raw["values"]), "counts": tuple(raw["counts"])})
+                for raw in held[of]
+            )
+            for of in ("nodes", "edges")
+        }
+        return cls(**{**held, **raws})
+
     def columns(self, of: Literal["nodes", "edges"]) -> tuple[RawColumn, ...]:
         """The raw columns of nodes or of edges."""
         return self.nodes if of == "nodes" else self.edges
@@ -182,15 +198,10 @@ class About:
         held = json.loads(text)
         if held.pop("format") != FORMAT:
             raise ValueError("another format")
-        layout = dict(held.pop("layout"))
-        for of in ("nodes", "edges"):
-            layout[of] = tuple(
-                RawColumn(**{**raw, "values": tuple(raw["values"]), "counts": tuple(raw["counts"])})
-                for raw in layout[of]
-            )
+        layout = Layout.from_dict(held.pop("layout"))
         for key in ("classes", "notes"):
             held[key] = None if held[key] is None else tuple(held[key])
-        about = cls(layout=Layout(**layout), **held)
+        about = cls(layout=layout, **held)
         about.check()
         return about
 

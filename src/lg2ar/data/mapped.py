@@ -10,7 +10,7 @@ import os
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -19,6 +19,7 @@ from torch import Tensor
 from lg2ar.data.batches import Store
 from lg2ar.data.dataset import Dataset
 from lg2ar.data.disk_layout import Layout
+from lg2ar.data.held_elsewhere import HeldElsewhere
 from lg2ar.data.links import Links, LinksInMemory
 from lg2ar.data.mapped_folder import Checked, MappedFolder, MappedTargets
 from lg2ar.data.mapped_layout import damaged
@@ -58,7 +59,7 @@ def read_mapped(path: str | Path) -> Dataset:
     return dataset
 
 
-class MappedGraph(GraphBatch):
+class MappedGraph(HeldElsewhere):
     """One large graph on a disk, counted but not read.
 
     Sub-graphs are cut out of it and its nodes are embedded without reading it as a whole. Whoever
@@ -172,40 +173,6 @@ class MappedGraph(GraphBatch):
                 f"{self.folder.path}: this needs the whole graph in memory, {need / 1e9:.1f} GB "
                 f"where {room / 1e9:.1f} GB are free; use pretrain and embed, which do not."
             )
-
-    def replace(self, **changes: Any) -> GraphBatch:
-        """A copy in memory with some fields changed."""
-        return self.whole.replace(**changes)
-
-    @property
-    def x(self) -> Tensor:
-        """See :class:`~lg2ar.graph.GraphBatch`; as all that follows, it is in memory then."""
-        return self.whole.x
-
-    @property
-    def edge_index(self) -> Tensor:
-        """See :class:`~lg2ar.graph.GraphBatch`."""
-        return self.whole.edge_index
-
-    @property
-    def batch(self) -> Tensor:
-        """See :class:`~lg2ar.graph.GraphBatch`."""
-        return self.whole.batch
-
-    @property
-    def edge_weight(self) -> Tensor | None:
-        """See :class:`~lg2ar.graph.GraphBatch`."""
-        return self.whole.edge_weight if self.folder.manifest.layout.weighted else None
-
-    @property
-    def edge_attr(self) -> Tensor | None:
-        """See :class:`~lg2ar.graph.GraphBatch`."""
-        return self.whole.edge_attr if self.num_edge_features else None
-
-    @property
-    def origin(self) -> None:
-        """It was not cut from anything."""
-        return
 
 
 class MappedLinks(Links):

@@ -35,7 +35,7 @@ from typing import Any
 import numpy as np
 
 from lg2ar.data.columns import ColumnRecipe
-from lg2ar.data.disk_layout import Layout, RawColumn
+from lg2ar.data.disk_layout import Layout
 from lg2ar.errors import InputError
 
 FORMAT = 1
@@ -109,19 +109,14 @@ class Manifest:
         held = json.loads(text)
         if held.pop("format") != FORMAT:
             raise ValueError("another format")
-        layout = dict(held.pop("layout"))
-        for of in ("nodes", "edges"):
-            layout[of] = tuple(
-                RawColumn(**{**raw, "values": tuple(raw["values"]), "counts": tuple(raw["counts"])})
-                for raw in layout[of]
-            )
+        layout = Layout.from_dict(held.pop("layout"))
         arrays = {
             str(name): ArrayFile(str(file["kind"]), tuple(file["shape"]), str(file["sha256"]))
             for name, file in held.pop("arrays").items()
         }
         for key in ("classes", "notes", "targets"):
             held[key] = None if held[key] is None else tuple(held[key])
-        made = cls(layout=Layout(**layout), arrays=arrays, **held)
+        made = cls(layout=layout, arrays=arrays, **held)
         made.check()
         return made
 

@@ -20,7 +20,7 @@ from lg2ar.data.dataset import Dataset
 from lg2ar.data.disk_layout import RAW, Layout
 from lg2ar.data.mapped_layout import MANIFEST, SUFFIX, ArrayFile, Manifest
 from lg2ar.errors import InputError
-from lg2ar.files import alone_with, write_bytes
+from lg2ar.files import alone_with, is_at_work, write_bytes
 
 # Bytes of a file's header: the shape, which is known at the end only, is written into it then.
 HEADER = 128
@@ -203,25 +203,12 @@ def _clear(path: Path) -> None:
     """Remove what killed conversions left; a folder that one was about to replace comes back."""
     for left in path.parent.glob(f".{path.name}.*"):
         number, _, what = left.name.removeprefix(f".{path.name}.").partition(".")
-        if what not in ("part", "old") or not number.isdigit() or _runs(int(number)):
+        if what not in ("part", "old") or not number.isdigit() or is_at_work(number):
             continue
         if what == "old" and not path.exists():
             left.rename(path)
         else:
             shutil.rmtree(left, ignore_errors=True)
-
-
-def _runs(process: int) -> bool:
-    """Whether another process of that number is running."""
-    if os.name != "posix" or process == os.getpid():
-        return False
-    try:
-        os.kill(process, 0)
-    except (OverflowError, ProcessLookupError):
-        return False
-    except PermissionError:
-        return True
-    return True
 
 
 def _settle(part: Path, path: Path) -> None:

@@ -33,6 +33,7 @@ from lg2ar.data.disk_layout import (
     opened,
 )
 from lg2ar.data.disk_sums import TensorSums
+from lg2ar.data.held_elsewhere import HeldElsewhere
 from lg2ar.errors import InputError
 from lg2ar.graph import GraphBatch
 
@@ -309,7 +310,7 @@ class ColumnOnDisk(Column):
         return self._file.column(self._raw, held).values
 
 
-class GraphsOnDisk(GraphBatch):
+class GraphsOnDisk(HeldElsewhere):
     """All graphs of an on-disk data set, counted but not read.
 
     How many graphs, nodes, edges and features there are is known. Whoever asks for a tensor gets
@@ -382,40 +383,6 @@ class GraphsOnDisk(GraphBatch):
         """The graphs at these places, in this order; ``origin`` points into the file."""
         part = self.file.select(index)
         return part.graph if self.recipe is None else self.recipe.apply(part, tell=False)
-
-    def replace(self, **changes: Any) -> GraphBatch:
-        """A copy in memory with some fields changed."""
-        return self.whole.replace(**changes)
-
-    @property
-    def x(self) -> Tensor:
-        """See :class:`~lg2ar.graph.GraphBatch`; as all that follows, it is in memory then."""
-        return self.whole.x
-
-    @property
-    def edge_index(self) -> Tensor:
-        """See :class:`~lg2ar.graph.GraphBatch`."""
-        return self.whole.edge_index
-
-    @property
-    def batch(self) -> Tensor:
-        """See :class:`~lg2ar.graph.GraphBatch`."""
-        return self.whole.batch
-
-    @property
-    def edge_weight(self) -> Tensor | None:
-        """See :class:`~lg2ar.graph.GraphBatch`."""
-        return self.whole.edge_weight if self.file.about.layout.weighted else None
-
-    @property
-    def edge_attr(self) -> Tensor | None:
-        """See :class:`~lg2ar.graph.GraphBatch`."""
-        return self.whole.edge_attr if self.num_edge_features else None
-
-    @property
-    def origin(self) -> None:
-        """They were not cut from anything."""
-        return
 
 
 class DiskStore(Store):

@@ -21,6 +21,7 @@ from typing import Any
 
 from lg2ar.engines import Lost
 from lg2ar.errors import InputError
+from lg2ar.files import is_at_work
 from lg2ar.sampling import seed_from
 from lg2ar.tuning.space import Space
 from lg2ar.tuning.trials import (
@@ -36,7 +37,8 @@ from lg2ar.tuning.trials import (
     quiet,
 )
 
-LOCK = ".lg2ar-lock"
+# Another name than that of the lock of a folder's one writer: several may search.
+LOCK = ".lg2ar-search"
 
 # Seconds that another process may take from making a study to entering its first trial.
 PATIENCE = 10.0
@@ -220,7 +222,7 @@ class SharedStudy:
         host, process, _ = owner.rsplit(":", 2)
         if host != socket.gethostname() or sys.platform == "win32":
             return False
-        return owner == self._owner or owner != _mark(int(process)) or not _is_alive(int(process))
+        return owner == self._owner or owner != _mark(int(process)) or not is_at_work(process)
 
     def _beat(self) -> None:
         """Give signs of life for all trials under way."""
@@ -257,16 +259,6 @@ def _mark(process: int) -> str:
     with suppress(OSError, IndexError):  # where the system tells
         began = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[19]
     return f"{socket.gethostname()}:{process}:{began}"
-
-
-def _is_alive(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:  # somebody else's
-        return True
-    return True
 
 
 def _open(url: str, where: str) -> tuple[Any, Any, bool]:
