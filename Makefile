@@ -47,6 +47,7 @@ suite: $(VENV)/installed-test
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist worksteal $(PYTEST_ARGS)
 
 soak: $(VENV)/installed-test
+	$(INSTALL) --editable '.[test,fuzz]'
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m soak --quiet tests/faults $(PYTEST_ARGS)
 
 $(VENV)/installed-docs: $(VENV)/installed pyproject.toml constraints.txt

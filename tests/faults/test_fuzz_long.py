@@ -12,19 +12,18 @@ from pathlib import Path
 
 import pytest
 
+from faults.conftest import Tally
 from faults.fuzz.drive import drive, has_tool
 from faults.fuzz.targets import TARGETS
-from faults.summary import count
 
 INPUTS = int(os.environ.get("LG2AR_FUZZ_INPUTS", "100000"))
 OUT = os.environ.get("LG2AR_FUZZ_RESULTS")  # a file to append a JSON line per reader to
 
 
-def try_many(name: str, tool: str, inputs: int, keep: Path) -> None:
+def try_many(name: str, tool: str, inputs: int, keep: Path, tally: Tally) -> None:
     tried = drive(name, tool, inputs, keep=keep)
     print(f"{name}, {tool}: {tried.inputs} inputs tried, {tried.violations} violations")
-    count("inputs tried", tried.inputs)
-    count("violations", tried.violations)
+    tally("inputs tried", tried.inputs)
     if OUT:
         with open(OUT, "a") as file:
             file.write(json.dumps(asdict(tried)) + "\n")
@@ -34,14 +33,14 @@ def try_many(name: str, tool: str, inputs: int, keep: Path) -> None:
 
 @pytest.mark.soak
 @pytest.mark.parametrize("name", TARGETS)
-def test_with_atheris(name: str, tmp_path: Path) -> None:
+def test_with_atheris(name: str, tmp_path: Path, tally: Tally) -> None:
     if not has_tool("atheris"):
         pytest.skip("atheris is not installed: pip install 'lg2ar[fuzz]'")
-    try_many(name, "atheris", INPUTS, tmp_path)
+    try_many(name, "atheris", INPUTS, tmp_path, tally)
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("name", TARGETS)
-def test_with_hypothesis(name: str, tmp_path: Path) -> None:
+def test_with_hypothesis(name: str, tmp_path: Path, tally: Tally) -> None:
     # A tenth, as it takes as long; all where it is the only one.
-    try_many(name, "hypothesis", INPUTS // 10 if has_tool("atheris") else INPUTS, tmp_path)
+    try_many(name, "hypothesis", INPUTS // 10 if has_tool("atheris") else INPUTS, tmp_path, tally)
