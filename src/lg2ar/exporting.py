@@ -225,8 +225,9 @@ def _written(
 
     import onnxruntime
 
+    program = torch.export.export(module, (), dict(inputs), dynamic_shapes=sizes)
     made = torch.onnx.export(
-        module,
+        program.run_decompositions({torch.ops.aten.index_add.default: _index_add}),
         (),
         kwargs=dict(inputs),
         dynamo=True,
@@ -246,6 +247,17 @@ def _written(
         return found
 
     return content, run
+
+
+def _index_add(x: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: float = 1) -> Tensor:
+    """``index_add`` as ``scatter_add``, which becomes ONNX's ScatterElements.
+
+    The exporter would write ScatterND, whose sums onnxruntime takes with several threads at once
+    and no care for rows that meet: it loses some of them.
+    """
+    shape = [1] * source.dim()
+    shape[dim] = -1
+    return x.scatter_add(dim, index.view(shape).expand_as(source), source * alpha)
 
 
 def _compare(
