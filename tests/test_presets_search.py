@@ -1,0 +1,90 @@
+"""The search for presets: what is asked, run, remembered and chosen."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from lg2ar.config import Level
+from lg2ar.data.toy import toy_graphs, toy_nodes
+from lg2ar.tuning.space import SPACES
+
+SMALL = {"hidden": 8, "layers": 1, "epochs": 40, "heads": ["identity", "node-dropping"]}
+
+
+@pytest.fixture
+def search(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The script, with small settings and toy data in the place of the benchmarks'."""
+    path = Path(__file__).parents[1] / "benchmarks" / "presets.py"
+    spec = importlib.util.spec_from_file_location("presets", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    toys = {"mutag": toy_graphs(40), "cora": toy_nodes(80)}
+    monkeypatch.setattr(module, "hyperparameters", lambda name, preset: dict(SMALL))
+    monkeypatch.setattr(module, "open_source", toys.__getitem__)
+    return module
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+@pytest.mark.parametrize(("name", "at"), [("mutag", [10, 20, 40]), ("cora", [25])])
+def test_settings_are_asked_for_run_once_and_chosen(
+    search: ModuleType, tmp_path: Path, name: str, at: list[int]
+) -> None:
+    jobs, out = tmp_path / "jobs.jsonl", tmp_path / "out.jsonl"
+
+    def call(*words: str) -> str:
+        result = CliRunner().invoke(search.app, list(words), catch_exceptions=False)
+        assert result.exit_code == 0, result.output
+        return result.output
+
+    asking = ["ask", name, "--trials", "2", "--base", "paper", "--jobs", str(jobs)]
+    call(*asking, "--records", str(out))
+    first, second = lines(jobs)
+    assert first["settings"]["layers"] == SMALL["layers"]  # the preset's own come first
+    level: Level = "graph" if name == "mutag" else "node"
+    assert ("hops" in first["settings"]) == (level == "node")  # no head here cuts by hops
+    for setting, value in second["settings"].items():
+        assert SPACES[level][setting].nearest(value) == value
+    call("run", str(jobs), "--out", str(out), "--device", "cpu")
+    records = lines(out)
+    assert [record["settings"] for record in records] == [first["settings"], second["settings"]]
+    for record in records:
+        assert sorted(map(int, record["curve"])) == [0, *at]
+        means = {epoch: sum(record["curve"][str(epoch)]) / 2 for epoch in at}
+        assert record["value"] == max(means.values()) == means[record["epochs"]]
+        assert record["failed"] is None
+    call("run", str(jobs), "--out", str(out), "--device", "cpu")
+    assert lines(out) == records  # nothing is run twice
+    call(*asking, "--records", str(out))
+    assert all(job["settings"] != first["settings"] for job in lines(jobs)[2:])
+    best = max(records, key=lambda record: float(record["value"]))
+    printed = call("best", "--records", str(out))
+    assert f"learning_rate = {best['settings']['learning_rate']}" in printed
+    assert f"epochs = {best['epochs']}" in printed
+
+
+def test_the_reported_folds_are_not_looked_at(search: ModuleType) -> None:
+    assert min(search.SEEDS) >= 1000
+
+
+def test_settings_that_break_down_are_recorded_as_worth_nothing(
+    search: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise RuntimeError("NaN")
+
+    monkeypatch.setattr(search, "pretrain_many", broken)
+    job = {"dataset": "mutag", "base": "paper", "settings": {"layers": 1}}
+    record = search.measure(job, search.choose_device("cpu"), search.Memory())
+    assert (record["value"], record["failed"]) == (0.0, "RuntimeError: NaN")
