@@ -14,6 +14,8 @@ strict         node  one linear layer, scaled by  its epoch on the validation no
                      the training nodes           model by its training loss
 infograph-rbf  graph RBF SVM, unscaled            C inside the training folds; the epoch is
                                                   fixed beforehand
+nested         graph linear SVM as ``strict``, or kind of SVM, kernel width and C inside the
+                     RBF kernels                  training folds; the epoch is fixed beforehand
 semi           graph whole network fine-tuned     ``test-max``: the epoch **on the test
                      with 10 % of the labels      folds**; ``validation``: on another fold;
                                                   ``last epoch``: nothing
@@ -39,6 +41,7 @@ from lg2ar.config import Config, Level
 from lg2ar.data.benchmarks import find_benchmark, open_split
 from lg2ar.data.dataset import Dataset
 from lg2ar.errors import InputError
+from lg2ar.probes.kernel import chosen_probe_accuracy
 from lg2ar.probes.linear_layer import linear_layer_accuracy
 from lg2ar.probes.nested import nested_accuracy
 from lg2ar.probes.rbf_svm import rbf_accuracy
@@ -54,6 +57,7 @@ PROTOCOLS: dict[str, tuple[Level, ...]] = {
     "paper": ("graph", "node"),
     "strict": ("graph", "node"),
     "infograph-rbf": ("graph",),
+    "nested": ("graph",),
     "semi": ("graph",),
 }
 
@@ -126,7 +130,7 @@ class Reader:
         """Percent in each fold (node level: split).
 
         Args:
-            protocol: ``paper``, ``strict`` or ``infograph-rbf``.
+            protocol: ``paper``, ``strict``, ``infograph-rbf`` or ``nested``.
             rows: Embeddings.
         """
         check_protocol(protocol, self.dataset.level)
@@ -140,6 +144,10 @@ class Reader:
             return _rounded(layer.test)
         if protocol == "infograph-rbf":
             return _rounded(rbf_accuracy(rows.numpy(), self.labels, self.folds).accuracy)
+        if protocol == "nested":
+            return _rounded(
+                chosen_probe_accuracy(rows, self.labels, self.folds, device=self.device)[0]
+            )
         found = nested_accuracy(rows, self.labels, self.folds, scale=strict, device=self.device)
         return _rounded(found.accuracy)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from lg2ar.probes.few_labels import few_label_accuracy
 from lg2ar.probes.folds import C_GRID, NestedAccuracy
+from lg2ar.probes.kernel import chosen_probe_accuracy, rbf_rows
 from lg2ar.probes.linear_layer import LayerAccuracy, linear_layer_accuracy
 from lg2ar.probes.linear_svm import ConvergenceError
 from lg2ar.probes.nested import nested_accuracy
@@ -14,8 +15,10 @@ __all__ = [
     "ConvergenceError",
     "LayerAccuracy",
     "NestedAccuracy",
+    "chosen_probe_accuracy",
     "few_label_accuracy",
     "linear_layer_accuracy",
     "nested_accuracy",
     "rbf_accuracy",
+    "rbf_rows",
 ]

@@ -45,7 +45,7 @@ MEASURES: dict[str, Callable[[Run], float]] = {
 }
 
 _METHODS = ("supervised", "infograph", "graphcl", "", "lg2ar", UNTRAINED)  # "" is any other
-_PROTOCOLS = ("paper", "strict", "infograph-rbf", "semi")
+_PROTOCOLS = ("paper", "strict", "infograph-rbf", "nested", "semi")
 
 
 @dataclass(frozen=True)
