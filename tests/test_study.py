@@ -17,6 +17,7 @@ from lg2ar import cli
 from lg2ar.benchmarks import questions
 from lg2ar.data.sources import open_source
 from lg2ar.errors import InputError, NonFiniteLossError
+from lg2ar.finetuning import Curve, fine_tune
 from lg2ar.records import StudyRecord, Task
 from lg2ar.study.ledger import Ledger, reproduce
 from lg2ar.study.plan import TABLES, VARIANTS, Planned, plan
@@ -183,6 +184,31 @@ def test_semi_says_how_each_epoch_was_selected(monkeypatch: pytest.MonkeyPatch) 
     assert found == [(epoch, kind) for epoch in (0, 3) for kind in kinds]
     scores = {key: np.mean(e.accuracy) for key, e in zip(found, record.evaluations, strict=True)}
     assert scores[3, "test-max"] >= scores[3, "last epoch"]  # it saw the test folds
+
+
+@pytest.mark.parametrize(("most", "groups"), [(7, [7] * 5 + [5]), (40, [40])])
+def test_folds_that_are_fine_tuned_together_are_the_same_ones(
+    monkeypatch: pytest.MonkeyPatch, most: int, groups: list[int]
+) -> None:
+    (planned,) = some("semi", settings=SMALL, protocols=["semi"])
+    write_graphs(Path("large"), graphs=240)
+    monkeypatch.setenv("LG2AR_DATA", "large")
+    monkeypatch.setattr("lg2ar.study.runner.SEMI_EPOCHS", 3)
+    one_by_one, seen = done(planned, ["semi"]), []
+
+    def together(
+        encoders: Any, graph: Any, y: Any, splits: Any, seeds: Any, **settings: Any
+    ) -> list[Curve]:
+        seen.append(len(splits))
+        return [
+            fine_tune(encoder, graph, y, split, seed=seed, **settings)
+            for encoder, split, seed in zip(encoders, splits, seeds, strict=True)
+        ]
+
+    monkeypatch.setattr("lg2ar.study.runner.Runner._folds_at_once", lambda *_: most)
+    monkeypatch.setattr("lg2ar.study.runner.fine_tune_together", together)
+    assert done(planned, ["semi"]).evaluations == one_by_one.evaluations
+    assert seen == groups  # two encoders, with validation and without, ten folds
 
 
 @pytest.mark.parametrize("variant", ["gru", "infograph", "supervised"])

@@ -12,9 +12,16 @@ from torch import Tensor
 
 from lg2ar.config import Level
 from lg2ar.encoders import Encoder
-from lg2ar.errors import InputError, NonFiniteLossError
+from lg2ar.errors import InputError
 from lg2ar.finetuning.network import Batch, Network, Rows, outputs_of, train
-from lg2ar.finetuning.selection import Curve, FoldAccuracy, Selection, check_selection, select
+from lg2ar.finetuning.selection import (
+    Curve,
+    FoldAccuracy,
+    Selection,
+    check_selection,
+    curve_of,
+    select,
+)
 from lg2ar.finetuning.splits import Split
 from lg2ar.graph import GraphBatch
 from lg2ar.sampling import private_randomness, repeatable, seed_from
@@ -77,7 +84,12 @@ def fine_tune(
             batches = rows.shuffled(split.train, batch_size, seed_from(seed, epoch))
             losses.append(train(network, optimizer, batches, labels, F.cross_entropy))
             results.append(_evaluate(network, held_out, labels, len(split.validation)))
-    return _curve(losses, results, learning_rate, validated=len(split.validation) > 0)
+    return curve_of(
+        torch.stack(losses),
+        torch.stack(results),
+        learning_rate,
+        validated=len(split.validation) > 0,
+    )
 
 
 def fine_tuned_accuracy(
@@ -134,22 +146,3 @@ def _evaluate(
     found = torch.stack([100 * right, loss], dim=1)  # [R, 2]
     parts = found[:validation], found[validation:]
     return torch.stack([part.sum(0) / max(1, len(part)) for part in parts])
-
-
-def _curve(
-    losses: list[Tensor], results: list[Tensor], learning_rate: float, validated: bool
-) -> Curve:
-    loss = torch.stack(losses).double().cpu().numpy()
-    result = torch.stack(results).cpu().numpy()  # [epochs, 2, 2]
-    broken = np.flatnonzero(~np.isfinite(loss))
-    if len(broken):
-        raise NonFiniteLossError(
-            f"The loss became {loss[broken[0]]} in epoch {broken[0] + 1} of fine-tuning: lower "
-            f"learning_rate (now {learning_rate:g})."
-        )
-    return Curve(
-        train_loss=loss,
-        test=result[:, 1, 0],
-        validation=result[:, 0, 0] if validated else None,
-        validation_loss=result[:, 0, 1] if validated else None,
-    )

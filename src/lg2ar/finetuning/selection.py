@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+from torch import Tensor
 
-from lg2ar.errors import InputError
+from lg2ar.errors import InputError, NonFiniteLossError
 from lg2ar.records import Score
 
 Selection = Literal["test-max", "validation", "validation-loss", "last"]
@@ -37,6 +38,33 @@ class Curve:
     test: np.ndarray
     validation: np.ndarray | None = None
     validation_loss: np.ndarray | None = None
+
+
+def curve_of(losses: Tensor, results: Tensor, learning_rate: float, validated: bool) -> Curve:
+    """A fold's curve from what was measured on the device.
+
+    Args:
+        losses: Of each epoch, ``[epochs]``.
+        results: Accuracy and loss of the validation rows and of the test rows, ``[epochs, 2, 2]``.
+        learning_rate: What the losses came of.
+        validated: Whether there are validation rows.
+
+    Raises:
+        NonFiniteLossError: When a loss is not a number.
+    """
+    loss, result = losses.double().cpu().numpy(), results.cpu().numpy()
+    broken = np.flatnonzero(~np.isfinite(loss))
+    if len(broken):
+        raise NonFiniteLossError(
+            f"The loss became {loss[broken[0]]} in epoch {broken[0] + 1} of fine-tuning: lower "
+            f"learning_rate (now {learning_rate:g})."
+        )
+    return Curve(
+        train_loss=loss,
+        test=result[:, 1, 0],
+        validation=result[:, 0, 0] if validated else None,
+        validation_loss=result[:, 0, 1] if validated else None,
+    )
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import statistics
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
@@ -28,6 +30,7 @@ from lg2ar.finetuning import (
     semi_splits,
     supervised_splits,
 )
+from lg2ar.finetuning.together import can_be_together, fine_tune_together
 from lg2ar.graph import GraphBatch
 from lg2ar.model import build_base_encoder, initialise_parts
 from lg2ar.protocols import EPOCH_GRID, FOLDS, Memory, Reader, evaluated_epochs, node_splits
@@ -108,16 +111,10 @@ class Runner:
         settled = settle_step(config, dataset.graph, self.device)
         if settled.step != "captured" or config.patience:
             return 1
-        sizes = dataset.graph.sizes.double()
-        graphs = min(config.batch_size, dataset.graph.num_graphs)
-        nodes = float(sizes.mean() * graphs + 3 * sizes.std(correction=0) * graphs**0.5)
-        numbers = nodes * config.hidden * max(config.layers, config.base_layers)
+        numbers = _numbers(config, dataset.graph)
         if numbers > BUSY:
             return 1
-        free, _ = torch.cuda.mem_get_info(self.device)
-        held = torch.cuda.memory_reserved(self.device) - torch.cuda.memory_allocated(self.device)
-        free += held  # PyTorch's own, and free as well
-        return max(1, min(TOGETHER, int(free / 2 / (BYTES * numbers))))
+        return max(1, min(TOGETHER, int(_free(self.device) / 2 / (BYTES * numbers))))
 
     def run_together(
         self, planned: Sequence[Planned], dataset: Dataset, protocols: Sequence[str]
@@ -142,21 +139,20 @@ class Runner:
         graph = run.recipe.apply(dataset)
         start = pretrain(dataset, run.config.replace(epochs=0), device=self.device)
         encoders = {0: start.model.base_encoder, len(run.history): run.model.base_encoder}
-        for epoch, encoder in encoders.items():
-            found: dict[str, list[float]] = {}
-            for validation in (False, True):
-                curves = self._fine_tune(
-                    encoder,
-                    graph,
-                    dataset,
-                    semi_splits(_labels(dataset), validation=validation),
-                    run.config.replace(epochs=SEMI_EPOCHS, learning_rate=SEMI_LEARNING_RATE),
-                )
-                if validation:
-                    found["validation"] = _percent(select(curves, "validation").accuracy)
-                else:
-                    found["test-max"] = _percent(select(curves, "test-max").accuracy)
-                    found["last epoch"] = _percent(select(curves, "last").accuracy)
+        config = run.config.replace(epochs=SEMI_EPOCHS, learning_rate=SEMI_LEARNING_RATE)
+        splits = {
+            validation: semi_splits(_labels(dataset), validation=validation)
+            for validation in (False, True)
+        }
+        pairs = [(encoder, folds) for encoder in encoders.values() for folds in splits.values()]
+        every = iter(self._fine_tune(pairs, graph, dataset, config))
+        for epoch in encoders:
+            plain, validated = next(every), next(every)
+            found = {
+                "test-max": _percent(select(plain, "test-max").accuracy),
+                "last epoch": _percent(select(plain, "last").accuracy),
+                "validation": _percent(select(validated, "validation").accuracy),
+            }
             for selection, accuracy in found.items():
                 yield Evaluation(
                     protocol="semi", epoch=epoch, selection=selection, accuracy=accuracy
@@ -175,7 +171,7 @@ class Runner:
         clock = _Clock()
         with clock:
             splits = _supervised_splits(dataset, config.seed)
-            curves = self._fine_tune(encoder, graph, dataset, splits, config)
+            (curves,) = self._fine_tune([(encoder, splits)], graph, dataset, config)
         evaluations = [
             Evaluation(
                 protocol=protocol,
@@ -211,29 +207,43 @@ class Runner:
 
     def _fine_tune(
         self,
-        encoder: Encoder,
+        pairs: Sequence[tuple[Encoder, Sequence[Split]]],
         graph: GraphBatch,
         dataset: Dataset,
-        splits: Sequence[Split],
         config: Config,
-    ) -> list[Curve]:
-        return [
-            fine_tune(
-                encoder,
-                graph,
-                _labels(dataset),
-                split,
-                epochs=config.epochs,
-                learning_rate=config.learning_rate,
-                batch_size=config.batch_size,
-                dropout=config.dropout,
-                hidden=config.hidden,
-                seed=seed_from(config.seed, place),
-                device=self.device,
-                level=config.level,
-            )
+    ) -> list[list[Curve]]:
+        """Fine-tune each encoder on each of its folds; on a GPU many of these at once."""
+        jobs = [
+            (encoder, split, seed_from(config.seed, place))
+            for encoder, splits in pairs
             for place, split in enumerate(splits)
         ]
+        settings: dict[str, Any] = {
+            "epochs": config.epochs,
+            "learning_rate": config.learning_rate,
+            "batch_size": config.batch_size,
+            "dropout": config.dropout,
+            "hidden": config.hidden,
+            "device": self.device,
+        }
+        labels, curves = _labels(dataset), []
+        most = self._folds_at_once(config, graph, pairs[0][0])
+        for first in range(0, len(jobs), most):
+            encoders, splits, seeds = zip(*jobs[first : first + most], strict=True)
+            if most > 1:
+                curves += fine_tune_together(encoders, graph, labels, splits, seeds, **settings)
+            else:
+                one = encoders[0], graph, labels, splits[0]
+                curves.append(fine_tune(*one, seed=seeds[0], level=config.level, **settings))
+        each = iter(curves)
+        return [list(itertools.islice(each, len(splits))) for _, splits in pairs]
+
+    def _folds_at_once(self, config: Config, graph: GraphBatch, encoder: Encoder) -> int:
+        if self.device.type != "cuda" or config.level == "node":
+            return 1
+        if not can_be_together(encoder, graph):
+            return 1
+        return max(1, int(_free(self.device) / 2 / (BYTES * _numbers(config, graph))))
 
 
 class _Reading:
@@ -334,6 +344,19 @@ def _record(
 
 def _percent(accuracy: NDArray[np.float64]) -> list[float]:
     return [round(float(value), 6) for value in accuracy]
+
+
+def _numbers(config: Config, graph: GraphBatch) -> float:
+    """How many numbers the rows of a large batch hold in all layers."""
+    sizes, graphs = graph.sizes.double(), min(config.batch_size, graph.num_graphs)
+    nodes = float(sizes.mean() * graphs + 3 * sizes.std(correction=0) * graphs**0.5)
+    return nodes * config.hidden * max(config.layers, config.base_layers)
+
+
+def _free(device: torch.device) -> int:
+    """Bytes of a CUDA device that are free, those that PyTorch holds for later included."""
+    free, _ = torch.cuda.mem_get_info(device)
+    return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
 
 
 def _labels(dataset: Dataset) -> Tensor:

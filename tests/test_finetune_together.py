@@ -1,0 +1,152 @@
+"""Networks of many folds side by side become what each becomes alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from lg2ar.config import Config
+from lg2ar.data.toy import toy_graphs
+from lg2ar.encoders import Encoder
+from lg2ar.errors import NonFiniteLossError
+from lg2ar.finetuning import Split, fine_tune, semi_splits
+from lg2ar.finetuning import together as side
+from lg2ar.finetuning.together import can_be_together, fine_tune_together
+from lg2ar.graph import GraphBatch
+from lg2ar.model import build_base_encoder
+
+SETTINGS: dict[str, Any] = {"epochs": 4, "learning_rate": 0.01, "batch_size": 16, "hidden": 8}
+
+
+@pytest.fixture(autouse=True)
+def in_double_precision() -> Iterator[None]:
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
+def made(seed: int = 0, **settings: object) -> Encoder:
+    torch.manual_seed(seed)
+    config = Config.make({"hidden": 8, "layers": 2, "dropout": 0.0, **settings})
+    return build_base_encoder(config, 6, 0)
+
+
+def toys() -> tuple[GraphBatch, Tensor]:
+    dataset = toy_graphs(90)
+    assert dataset.y is not None
+    return dataset.graph.replace(x=dataset.graph.x.double()), dataset.y
+
+
+def agree(one: Any, other: Any) -> None:
+    assert np.allclose(one.train_loss, other.train_loss, rtol=1e-6, atol=1e-9)
+    for name in ("test", "validation", "validation_loss"):
+        mine, its = getattr(one, name), getattr(other, name)
+        assert (mine is None) == (its is None)
+        assert mine is None or np.allclose(mine, its, rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize("readout", ["sum", "mean", "log-sum"])
+@pytest.mark.parametrize("norm", [{}, {"norm": False}, {"norm_place": "before"}])
+def test_each_network_becomes_what_it_becomes_alone(readout: str, norm: dict[str, object]) -> None:
+    graph, y = toys()
+    splits = [*semi_splits(y, folds=3, share=2), *semi_splits(y, folds=3, share=2, validation=True)]
+    encoders = [made(k, readout=readout, **norm) for k in range(len(splits))]
+    seeds = list(range(len(splits)))
+    found = fine_tune_together(encoders, graph, y, splits, seeds, **SETTINGS)
+    assert len({round(curve.train_loss[0], 6) for curve in found}) == len(splits)
+    for encoder, split, seed, curve in zip(encoders, splits, seeds, found, strict=True):
+        agree(curve, fine_tune(encoder, graph, y, split, seed=seed, **SETTINGS))
+
+
+def test_networks_with_more_batches_and_with_fewer_rows() -> None:
+    """16 rows are one batch, 17 are one as well (none of a single graph), 18 are two."""
+    graph, y = toys()
+    order = np.random.default_rng(0).permutation(90)
+    splits = [
+        Split(np.sort(order[:rows]), np.sort(order[20:some]), np.sort(order[40:end]))
+        for rows, some, end in ((16, 20, 90), (17, 23, 50), (18, 21, 41), (2, 20, 60))
+    ]
+    encoders, seeds = [made(k) for k in range(4)], [7, 8, 9, 10]
+    found = fine_tune_together(encoders, graph, y, splits, seeds, **SETTINGS)
+    for encoder, split, seed, curve in zip(encoders, splits, seeds, found, strict=True):
+        agree(curve, fine_tune(encoder, graph, y, split, seed=seed, **SETTINGS))
+
+
+def test_a_single_graph_is_read_by_the_running_statistics() -> None:
+    graph, y = toys()
+    splits = [Split(np.array([3]), np.array([], dtype=int), np.arange(10, 40))] * 2
+    # Without normalised nodes: over a single graph these add up to zero, or what rounding leaves.
+    encoders = [made(0, norm=False), made(1, norm=False)]
+    found = fine_tune_together(encoders, graph, y, splits, [0, 1], **SETTINGS)
+    for encoder, split, seed, curve in zip(encoders, splits, (0, 1), found, strict=True):
+        agree(curve, fine_tune(encoder, graph, y, split, seed=seed, **SETTINGS))
+
+
+def test_weights_of_edges_count() -> None:
+    graph, y = toys()
+    graph = graph.replace(edge_weight=torch.rand(graph.num_edges).double())
+    splits = semi_splits(y, folds=3, share=2)
+    found = fine_tune_together([made()] * 3, graph, y, splits, [0, 1, 2], **SETTINGS)
+    for split, seed, curve in zip(splits, (0, 1, 2), found, strict=True):
+        agree(curve, fine_tune(made(), graph, y, split, seed=seed, **SETTINGS))
+
+
+def test_held_out_rows_in_chunks_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph, y = toys()
+    splits = semi_splits(y, folds=3, share=2, validation=True)
+    whole = fine_tune_together([made()] * 3, graph, y, splits, [0, 1, 2], **SETTINGS)
+    monkeypatch.setattr(side, "BUDGET", 400)
+    parts = fine_tune_together([made()] * 3, graph, y, splits, [0, 1, 2], **SETTINGS)
+    for one, other in zip(whole, parts, strict=True):
+        agree(one, other)
+
+
+def test_dropout_is_drawn_for_each_network_and_encoders_stay_as_they_are() -> None:
+    graph, y = toys()
+    splits = [semi_splits(y, folds=3, share=2)[0]] * 2
+    encoder = made(dropout=0.3)
+    before = {name: value.clone() for name, value in encoder.state_dict().items()}
+    calm, one, two = (
+        fine_tune_together([e, e], graph, y, splits, [5, 5], dropout=p, **SETTINGS)
+        for e, p in ((made(), 0.0), (encoder, 0.3), (encoder, 0.3))
+    )
+    assert np.array_equal(one[0].train_loss, two[0].train_loss)  # the seed decides
+    assert not np.allclose(one[0].train_loss, one[1].train_loss)
+    assert not np.allclose(one[0].train_loss, calm[0].train_loss)
+    assert all(torch.equal(value, before[name]) for name, value in encoder.state_dict().items())
+
+
+def test_a_loss_that_is_no_number_ends_it() -> None:
+    graph, y = toys()
+    settings = {**SETTINGS, "learning_rate": 1e300}
+    with pytest.raises(NonFiniteLossError, match="lower learning_rate"):
+        fine_tune_together([made()] * 2, graph, y, semi_splits(y, folds=2), [0, 1], **settings)
+
+
+def test_what_cannot_be_together() -> None:
+    graph, _ = toys()
+    assert can_be_together(made(), graph)
+    assert not can_be_together(made(feature_projection="shared"), graph)
+    node = Config.make({"level": "node", "hidden": 8})
+    assert not can_be_together(build_base_encoder(node, 6, 0), graph)
+    edges = graph.replace(edge_attr=torch.ones(graph.num_edges, 2))
+    assert not can_be_together(build_base_encoder(Config.make({"hidden": 8}), 6, 2), edges)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="this machine has no CUDA device")
+def test_on_a_cuda_device() -> None:
+    graph, y = toys()
+    graph = graph.replace(x=graph.x.float())
+    splits = semi_splits(y, folds=3, share=2)
+    encoders = [made(k).float() for k in range(3)]
+    there, here = (
+        fine_tune_together(encoders, graph, y, splits, [0, 1, 2], device=device, **SETTINGS)
+        for device in ("cuda", "cpu")
+    )
+    for one, other in zip(there, here, strict=True):
+        assert np.allclose(one.train_loss, other.train_loss, rtol=1e-3, atol=1e-4)
