@@ -3,7 +3,11 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 # The versions that are tested together; see constraints.txt.
-INSTALL := $(BIN)/python -m pip install --quiet --constraint constraints.txt
+PINNED := -m pip install --quiet --constraint constraints.txt
+INSTALL := $(BIN)/python $(PINNED)
+# For what builds the package, too; pip before 25.3 has no word for it but the first of these.
+export PIP_CONSTRAINT := constraints.txt
+export PIP_BUILD_CONSTRAINT := constraints.txt
 
 .PHONY: help demo test lint types imports suite soak docs audit clean
 
@@ -62,7 +66,7 @@ docs: $(VENV)/installed-docs
 # own, so that the auditor's packages do not meet ours.
 audit: constraints.txt
 	$(PYTHON) -m venv $(VENV)-audit
-	$(VENV)-audit/bin/python -m pip install --quiet pip-audit
+	$(VENV)-audit/bin/python $(PINNED) pip-audit
 	$(VENV)-audit/bin/pip-audit --strict --no-deps --disable-pip --requirement constraints.txt
 
 clean:
