@@ -55,8 +55,7 @@ def folder_beside(path: Path) -> Iterator[Path]:
         InputError: Where another process writes it, or nothing can be written there.
     """
     with alone_with(path):
-        _bring_back(path)
-        remove_leftovers(path.parent, glob.escape(path.name), alone=True)
+        _tidy(path)
         with _in_the_making(_beside(path, "part")) as part:
             part.mkdir()
             yield part
@@ -74,6 +73,21 @@ def bring_back(path: Path) -> None:
     if not path.exists() and _moved_away(path):
         with alone_with(path):
             _bring_back(path)
+
+
+def tidy(path: Path) -> None:
+    """Bring a folder back, and remove what killed processes left beside its place.
+
+    Raises:
+        InputError: Where another process is at it, or nothing can be written there.
+    """
+    with alone_with(path):
+        _tidy(path)
+
+
+def _tidy(path: Path) -> None:
+    _bring_back(path)
+    remove_leftovers(path.parent, glob.escape(path.name), alone=True)
 
 
 def _settle(part: Path, path: Path) -> None:

@@ -21,7 +21,7 @@ from lg2ar.data.disk_layout import Layout
 from lg2ar.data.mapped_folder import MappedFolder
 from lg2ar.data.mapped_layout import MANIFEST, SUFFIX, ArrayFile, Manifest
 from lg2ar.errors import InputError
-from lg2ar.files import bring_back, folder_beside, write_bytes
+from lg2ar.files import bring_back, folder_beside, tidy, write_bytes
 
 # Bytes of a file's header: the shape, which is known at the end only, is written into it then.
 HEADER = 128
@@ -200,7 +200,7 @@ def holds_already(path: Path, made_of: str, *, replace: bool) -> Manifest | None
     Raises:
         InputError: When it is another one or damaged, and not to be replaced.
     """
-    bring_back(path)
+    tidy(path)
     if not path.exists():
         return None
     try:
