@@ -4,10 +4,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 # The versions that are tested together; see constraints.txt.
 PINNED := -m pip install --quiet --constraint constraints.txt
-INSTALL := $(BIN)/python $(PINNED)
 # For what builds the package, too; pip before 25.3 has no word for it but the first of these.
-export PIP_CONSTRAINT := constraints.txt
-export PIP_BUILD_CONSTRAINT := constraints.txt
+BUILD := PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt
+INSTALL := $(BUILD) $(BIN)/python $(PINNED)
 
 .PHONY: help demo test lint types imports suite soak docs audit clean
 

@@ -42,7 +42,8 @@ def convert(
         bool, typer.Option("--replace", help="Write OUT anew where it is there already.")
     ] = False,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Do nothing where OUT holds the graphs already.")
+        bool,
+        typer.Option("--resume", help="Do nothing where OUT was made of this SOURCE."),
     ] = False,
     data: DataOption = None,
 ) -> None:
