@@ -3,7 +3,10 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 # The versions that are tested together; see constraints.txt.
-INSTALL := $(BIN)/python -m pip install --quiet --constraint constraints.txt
+PINNED := -m pip install --quiet --constraint constraints.txt
+# For what builds the package, too; pip before 25.3 has no word for it but the first of these.
+BUILD := PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt
+INSTALL := $(BUILD) $(BIN)/python $(PINNED)
 
 .PHONY: help demo test lint types imports suite soak docs audit clean
 
@@ -62,7 +65,7 @@ docs: $(VENV)/installed-docs
 # own, so that the auditor's packages do not meet ours.
 audit: constraints.txt
 	$(PYTHON) -m venv $(VENV)-audit
-	$(VENV)-audit/bin/python -m pip install --quiet pip-audit
+	$(VENV)-audit/bin/python $(PINNED) pip-audit
 	$(VENV)-audit/bin/pip-audit --strict --no-deps --disable-pip --requirement constraints.txt
 
 clean:

@@ -20,9 +20,11 @@ FREE = {"lg2ar", "triton"}  # ours, and what every build of torch asks for its o
 
 
 def asked_for() -> list[Requirement]:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    whole = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    project, builds = whole["project"], [*whole["build-system"]["requires"], "editables~=0.3"]
     extras = project["optional-dependencies"].values()
-    return [Requirement(text) for part in (project["dependencies"], *extras) for text in part]
+    parts = (project["dependencies"], *extras, builds)
+    return [Requirement(text) for part in parts for text in part]
 
 
 @pytest.mark.parametrize("wanted", asked_for(), ids=str)
@@ -48,4 +50,15 @@ def test_the_two_commands_install_them() -> None:
     make = (ROOT / "Makefile").read_text()
     assert "--constraint constraints.txt" in make
     assert len(re.findall(r"\$\(INSTALL\) --editable", make)) == make.count("--editable")
+    assert re.search(r"^INSTALL := \$\(BUILD\) .*\$\(PINNED\)$", make, re.MULTILINE)
+    # What pip builds the package with; older versions of pip know the first alone.
+    assert "PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt\n" in make
     assert "make test" in (ROOT / ".ci" / "run").read_text()
+
+
+def test_the_auditor_is_pinned() -> None:
+    (pin,) = PINNED["pip-audit"].specifier
+    assert pin.operator == "=="
+    make = (ROOT / "Makefile").read_text()
+    installs = re.findall(r"-audit/bin/python (.*)", make)
+    assert installs == ["$(PINNED) pip-audit"]

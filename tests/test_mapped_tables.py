@@ -135,7 +135,7 @@ def test_the_command_writes_a_folder_that_is_a_source(
     told = lg2ar.ok("convert", edges, out, "--undirected")
     assert "holds one graph of 20 nodes" in told
     assert "is there already" in lg2ar.refused("convert", edges, out)
-    assert "20 nodes already" in lg2ar.ok("convert", edges, out, "--resume")
+    assert "20 nodes already" in lg2ar.ok("convert", edges, out, "--undirected", "--resume")
     assert not list(tmp_path.glob(".my.graph*"))
     lg2ar.ok("convert", edges, out, "--undirected", "--replace")
     assert "cannot be added to" in lg2ar.refused("convert", edges, out, "--append")

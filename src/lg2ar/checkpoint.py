@@ -29,7 +29,7 @@ from safetensors.torch import load, save
 
 from lg2ar import seals
 from lg2ar.config import Config
-from lg2ar.errors import InputError
+from lg2ar.errors import InputError, newer_format
 from lg2ar.files import remove_leftovers, write_bytes
 
 FORMAT = 2
@@ -210,11 +210,8 @@ def read_head(folder: str | Path, file: str, command: str) -> dict[str, Any]:
 def _check_format(path: Path, head: Any, content: bytes) -> None:
     """Refuse a JSON file of a version that is not known here, or that is not as it was written."""
     found = head.get("format") if isinstance(head, dict) else None
-    if type(found) is int and found > FORMAT:
-        raise InputError(
-            f"{path}: is of format {found}, written by a newer lg2ar; this version reads formats "
-            f"up to {FORMAT}: install the newer one."
-        )
+    if told := newer_format(found, FORMAT):
+        raise InputError(f"{path}: {told}")
     sealed = seals.has_seal(content)
     if found not in (FORMAT, UNSEALED) or sealed != (found == FORMAT):
         raise InputError(

@@ -18,3 +18,18 @@ class MemoryShortageError(RuntimeError):
 
 class LostProcessError(RuntimeError):
     """Another of the processes that train together failed or is gone; says which and why."""
+
+
+def newer_format(found: object, known: int) -> str:
+    """What to say of a file of a format that is not known yet; nothing where it is not newer.
+
+    Args:
+        found: What the file calls its format.
+        known: The newest one that is known here.
+    """
+    if type(found) is not int or found <= known:
+        return ""
+    return (
+        f"is of format {found}, written by a newer lg2ar; this version reads formats up to "
+        f"{known}: install the newer lg2ar."
+    )

@@ -1,4 +1,4 @@
-"""Files that are whole or not there, and that two processes do not write at the same time."""
+"""Files and folders that are whole or not there, and that no two processes write at a time."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import functools
 import glob
 import json
 import os
+import shutil
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
@@ -35,33 +36,143 @@ def written_beside(path: Path) -> Iterator[Path]:
     left behind is removed too.
     """
     remove_leftovers(path.parent, glob.escape(path.name))
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
+    with _in_the_making(_beside(path, "part")) as part:
         yield part
         with open(part, "rb+") as file:
             os.fsync(file.fileno())
         os.replace(part, path)
-    finally:
-        part.unlink(missing_ok=True)
+    _sync_folder(path.parent)
+
+
+@contextmanager
+def folder_beside(path: Path) -> Iterator[Path]:
+    """A new folder beside another one, which takes its place at the end; nobody else writes there.
+
+    Who writes into it sees to it that its files are on the disk. A folder cannot be replaced in one
+    step: :func:`bring_back` goes on where a process was killed between the two.
+
+    Raises:
+        InputError: Where another process writes it, or nothing can be written there.
+    """
+    with alone_with(path):
+        _tidy(path)
+        with _in_the_making(_beside(path, "part")) as part:
+            part.mkdir()
+            yield part
+            _settle(part, path)
+
+
+def bring_back(path: Path) -> None:
+    """Put a folder to its place again that a process was killed at replacing.
+
+    It is the new one, which was whole by then. Nothing is done where a folder is there.
+
+    Raises:
+        InputError: Where another process is at it, or nothing can be written there.
+    """
+    if not path.exists() and _moved_away(path):
+        with alone_with(path):
+            _bring_back(path)
+
+
+def tidy(path: Path) -> None:
+    """Bring a folder back, and remove what killed processes left beside its place.
+
+    Raises:
+        InputError: Where another process is at it, or nothing can be written there.
+    """
+    with alone_with(path):
+        _tidy(path)
+
+
+def _tidy(path: Path) -> None:
+    _bring_back(path)
+    remove_leftovers(path.parent, glob.escape(path.name), alone=True)
+
+
+def _settle(part: Path, path: Path) -> None:
+    """Move a whole folder to its place; the old one then lies where it lay, to be removed."""
+    old = _beside(path, "old")
+    try:
+        if path.exists():
+            path.rename(old)
+        part.rename(path)
+    except BaseException:  # an interrupt, too
+        if old.exists() and not path.exists():
+            old.rename(path)
+        raise
+    _sync_folder(path.parent)
+    if old.exists():
+        old.rename(part)
+
+
+def _bring_back(path: Path) -> None:
+    for old in _moved_away(path):
+        if not path.exists():
+            new = old.with_suffix(".part")
+            (new if new.exists() else old).rename(path)
+            _sync_folder(path.parent)
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def _moved_away(path: Path) -> list[Path]:
+    return list(path.parent.glob(f".{glob.escape(path.name)}.*.old"))
+
+
+def _beside(path: Path, what: str) -> Path:
+    return path.with_name(f".{path.name}.{os.getpid()}.{what}")
+
+
+def _sync_folder(folder: Path) -> None:
+    """See on the disk what a folder's files are called."""
     if os.name == "posix":
-        folder = os.open(path.parent, os.O_RDONLY)
+        number = os.open(folder, os.O_RDONLY)
         try:
-            os.fsync(folder)
+            os.fsync(number)
         finally:
-            os.close(folder)
+            os.close(number)
 
 
-def remove_leftovers(folder: Path, pattern: str) -> None:
-    """Remove what killed processes have left of files that they had not written to their end.
+# What this process is writing and nobody else has any use for.
+_UNFINISHED: set[Path] = set()
+
+
+@contextmanager
+def _in_the_making(part: Path) -> Iterator[Path]:
+    """A file or folder that is removed at the end, unless it is somewhere else by then."""
+    _UNFINISHED.add(part)
+    try:
+        yield part
+    finally:
+        _remove(part)
+        _UNFINISHED.discard(part)
+
+
+def remove_unfinished() -> None:
+    """Remove what this process is writing, as it is about to end without looking up."""
+    for part in list(_UNFINISHED):
+        _remove(part)
+
+
+def remove_leftovers(folder: Path, pattern: str, *, alone: bool = False) -> None:
+    """Remove what killed processes have left of what they had not written to its end.
 
     Args:
         folder: Where to look.
-        pattern: What the files would have been called.
+        pattern: What the files or folders would have been called.
+        alone: Whether a lock tells that nobody is at work; else the numbers of processes do.
     """
     for left in folder.glob(f".{pattern}.*.part"):
-        if not is_at_work(left.name.split(".")[-2]):
-            with suppress(OSError):
-                left.unlink()
+        if alone or not is_at_work(left.name.split(".")[-2]):
+            _remove(left)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        with suppress(OSError):
+            path.unlink(missing_ok=True)
 
 
 def is_at_work(process: str) -> bool:
@@ -110,27 +221,71 @@ def alone_with(path: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _locked(file: Path, what: Path) -> Iterator[None]:
-    from filelock import FileLock, Timeout
+def in_turn(folder: Path, remedy: str) -> Iterator[None]:
+    """Wait until nobody else is at work in a folder, and be at work there alone.
 
-    lock = FileLock(file)
+    Args:
+        folder: The folder; it is made where it is not there.
+        remedy: What to do where it cannot be written to.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        file = open(folder / LOCK_FILE, "ab")  # noqa: SIM115
+    except OSError as error:
+        raise InputError(f"{folder}: cannot be written ({error}); {remedy}") from None
+    with file, _alone_with(file):  # it stays: others may be waiting for it
+        yield
+
+
+@contextmanager
+def _locked(file: Path, what: Path) -> Iterator[None]:
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        lock.acquire(blocking=False)
-        if not file.exists():  # removed by the one that held it a moment ago
-            raise Timeout(str(file))
-    except Timeout:
+        give_back = _take(file)
+    except OSError as error:
+        raise InputError(
+            f"{what}: cannot be written, as {file.parent} takes no lock file "
+            f"({error.strerror or error}); make that folder writable, or choose another."
+        ) from None
+    if give_back is None:
         raise InputError(
             f"{what}: another process is writing there; wait until it ends, or choose another."
-        ) from None
-    except OSError as error:
-        raise InputError(f"{what}: cannot be written ({error}).") from None
+        )
     try:
         yield
     finally:
         with suppress(OSError):
             file.unlink()
-        lock.release()
+        give_back()
+
+
+def _take(file: Path) -> Callable[[], None] | None:
+    """Lock a file that is there for nothing else; what unlocks it, or None where another has it."""
+    if sys.platform == "win32":
+        from filelock import FileLock, Timeout
+
+        lock = FileLock(file)
+        try:
+            lock.acquire(blocking=False)
+        except Timeout:
+            return None
+        return lock.release
+    while True:
+        opened = open(file, "ab")  # noqa: SIM115 - closing it is what unlocks it
+        if not _lock(opened, wait=False):
+            opened.close()
+            return None
+        if _is_called(opened, file):
+            return opened.close
+        opened.close()  # who held it has removed it, and somebody may have made another
+
+
+def _is_called(opened: IO[bytes], file: Path) -> bool:
+    """Whether an open file is the one that has this name."""
+    try:
+        return os.path.samestat(os.fstat(opened.fileno()), os.stat(file))
+    except FileNotFoundError:
+        return False
 
 
 def writes_alone(function: Callable[P, R]) -> Callable[P, R]:
@@ -221,9 +376,21 @@ def check_writable(path: Path) -> None:
 
 @contextmanager
 def _alone_with(file: IO[bytes]) -> Iterator[None]:
-    """Hold a file's lock, where the system has such; it is given back when the file is closed."""
+    """Hold a file's lock; it is given back when the file is closed."""
+    _lock(file, wait=True)
+    yield
+
+
+def _lock(file: IO[bytes], *, wait: bool) -> bool:
+    """Lock an open file, where the system and its disk have such; whether no other process has."""
     if sys.platform != "win32":
         import fcntl
 
-        fcntl.flock(file, fcntl.LOCK_EX)
-    yield
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        except OSError as error:
+            if error.errno not in (errno.ENOSYS, errno.ENOTSUP, errno.ENOLCK):
+                raise
+    return True

@@ -28,7 +28,7 @@ from lg2ar.data.features import FeatureRecipe
 from lg2ar.data.sources import open_source
 from lg2ar.devices import choose_device, device_name
 from lg2ar.encoders import Encoder
-from lg2ar.errors import InputError
+from lg2ar.errors import InputError, newer_format
 from lg2ar.evaluation import embed
 from lg2ar.experiment import pretrain
 from lg2ar.files import write_bytes
@@ -213,11 +213,8 @@ def read_encoder(path: str | Path) -> ShippedEncoder:
 
 
 def _check_whole(found: object, content: bytes) -> None:
-    if type(found) is int and found > FORMAT:
-        raise InputError(
-            f"is of format {found}, written by a newer lg2ar; this version reads formats up to "
-            f"{FORMAT}: install the newer one."
-        )
+    if told := newer_format(found, FORMAT):
+        raise InputError(told)
     sealed = seals.has_seal(content)
     if found not in (FORMAT, UNSEALED) or sealed != (found == FORMAT):
         raise InputError(f"not a shipped encoder, or a damaged one (format {found!r:.20}).")

@@ -36,7 +36,7 @@ from lg2ar.experiment import pretrain
 from lg2ar.finetuning.saved import load_finetuned
 from lg2ar.runs import load
 from lg2ar.shipping import read_encoder
-from sealing import sealed
+from sealing import sealed, write_sealed
 
 OUTSIDE = ("../T_A.txt", "/T_A.txt", "x/../../T_A.txt", "..\\T_A.txt", "C:\\T_A.txt", "C:T_A.txt")
 
@@ -272,7 +272,7 @@ def test_arrays_outside_of_a_mapped_folder_are_refused(tmp_path: Path) -> None:
     write_mapped(folder, toy_nodes(20))
     manifest = json.loads((folder / "graph.json").read_text())
     manifest["arrays"]["../secret"] = manifest["arrays"]["to"]
-    (folder / "graph.json").write_text(json.dumps(manifest))
+    write_sealed(folder / "graph.json", manifest)
     with pytest.raises(InputError, match="arrays that no conversion writes"):
         read_mapped(folder)
 

@@ -255,7 +255,7 @@ def test_a_newer_format_says_what_to_do(change: dict[str, Any], tmp_path: Path) 
     make_run(tmp_path)
     path = tmp_path / "run.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | change))
-    with pytest.raises(InputError, match=r"run\.json: is of format .* install the newer one"):
+    with pytest.raises(InputError, match=r"run\.json: is of format .* install the newer lg2ar"):
         checkpoint.read(tmp_path)
 
 

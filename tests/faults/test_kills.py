@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from faults.conftest import Tally
+from faults.folder_jobs import FOLDER_JOBS
 from faults.harness import KILLED, Commands, Fault
 from faults.jobs import JOBS, Job
 
@@ -74,10 +75,10 @@ class Bench:
         return code == KILLED
 
 
-@pytest.fixture(params=list(JOBS))
+@pytest.fixture(params=[*JOBS, *FOLDER_JOBS])
 def bench(request: pytest.FixtureRequest, tmp_path: Path, data_root: Path) -> Bench:
     """Each command in turn."""
-    return Bench(JOBS[request.param], tmp_path / "bench")
+    return Bench((JOBS | FOLDER_JOBS)[request.param], tmp_path / "bench")
 
 
 @pytest.mark.slow

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import multiprocessing
+import os
 import signal
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from faults.conftest import Tally
 from faults.harness import KILLED, Commands, wait_for
 from faults.jobs import JOBS
+from lg2ar import files
 from lg2ar.errors import InputError
-from lg2ar.files import alone_in, alone_with, append_line
+from lg2ar.files import LOCK_FILE, alone_in, alone_with, append_line, in_turn
 
 pytest.importorskip("optuna")
+fcntl = pytest.importorskip("fcntl")
 
 pytestmark = pytest.mark.skipif("sys.platform != 'linux'", reason="kills as Linux does")
 
@@ -65,6 +71,104 @@ def test_a_folder_is_free_again_and_tidy(tmp_path: Path) -> None:
         alone_with(folder / "data.sqlite"),
         pytest.raises(InputError, match=r"data\.sqlite: another process"),
         alone_with(folder / "data.sqlite"),
+    ):
+        pass
+
+
+def test_a_lock_that_was_removed_meanwhile_is_taken_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who held it removed it after we had opened it: we have locked a file that has no name."""
+    before, seen = fcntl.flock, list[int]()
+
+    def late(file: Any, how: int) -> None:
+        if not seen:
+            (tmp_path / LOCK_FILE).unlink()
+        before(file, how)
+        seen.append(how)
+
+    monkeypatch.setattr(fcntl, "flock", late)
+    with alone_in(tmp_path):
+        assert len(seen) == 2
+        with pytest.raises(InputError, match="another process"), alone_in(tmp_path):
+            pass
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_lock_that_another_made_anew_is_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, before, theirs = tmp_path / LOCK_FILE, fcntl.flock, list[Any]()
+
+    def late(file: Any, how: int) -> None:
+        if not theirs:
+            path.unlink()
+            theirs.append(open(path, "wb"))  # noqa: SIM115
+            before(theirs[0], fcntl.LOCK_EX)
+        before(file, how)
+
+    monkeypatch.setattr(fcntl, "flock", late)
+    with pytest.raises(InputError, match="another process is writing there"), alone_in(tmp_path):
+        pass
+    assert path.exists()  # not ours to remove
+    theirs[0].close()
+    with alone_in(tmp_path):
+        pass
+
+
+@pytest.mark.parametrize("number", [errno.EROFS, errno.EACCES, errno.ENOSPC])
+def test_a_lock_file_that_cannot_be_made_is_told(
+    number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(file: Any, *_: Any) -> Any:
+        raise OSError(number, os.strerror(number), str(file))
+
+    monkeypatch.setattr(files, "open", refuse, raising=False)
+    with pytest.raises(InputError) as told, alone_with(tmp_path / "a.graph"):
+        pass
+    assert str(told.value) == (
+        f"{tmp_path}/a.graph: cannot be written, as {tmp_path} takes no lock file "
+        f"({os.strerror(number)}); make that folder writable, or choose another."
+    )
+
+
+@pytest.mark.parametrize("number", [errno.ENOSYS, errno.ENOTSUP, errno.ENOLCK])
+def test_a_disk_without_locks_is_written_to_without(
+    number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    with alone_in(tmp_path):
+        append_line(tmp_path / "records.jsonl", "{}")
+    assert (tmp_path / "records.jsonl").read_text() == "{}\n"
+
+
+def wait_in_turn(folder: str, log: str) -> None:
+    with in_turn(Path(folder), "do something else."):
+        with open(log, "a") as file:
+            file.write("begin\n")
+        time.sleep(0.05)
+        with open(log, "a") as file:
+            file.write("end\n")
+
+
+def test_who_waits_in_turn_is_alone(tmp_path: Path) -> None:
+    context = multiprocessing.get_context("fork")
+    call = (str(tmp_path / "data"), str(tmp_path / "log"))
+    started = [context.Process(target=wait_in_turn, args=call, daemon=True) for _ in range(4)]
+    for process in started:
+        process.start()
+    for process in started:
+        process.join()
+        assert process.exitcode == 0
+    assert (tmp_path / "log").read_text() == "begin\nend\n" * 4
+    (tmp_path / "file").write_text("")
+    told = r"file/data: cannot be written \(.*\); do something else\.$"
+    with (
+        pytest.raises(InputError, match=told),
+        in_turn(tmp_path / "file" / "data", "do something else."),
     ):
         pass
 

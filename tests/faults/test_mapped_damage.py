@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 import time
@@ -21,6 +20,7 @@ from lg2ar.data.mapped_layout import check_sums
 from lg2ar.data.mapping import write_mapped
 from lg2ar.data.toy import toy_nodes
 from lg2ar.errors import InputError
+from sealing import write_sealed
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def folder(tmp_path: Path) -> Path:
 def change(folder: Path, edit: Callable[[dict[str, Any]], None]) -> None:
     held = json.loads((folder / "graph.json").read_text())
     edit(held)
-    (folder / "graph.json").write_text(json.dumps(held))
+    write_sealed(folder / "graph.json", held)
 
 
 def overwrite(folder: Path, name: str, place: int, value: float) -> None:
@@ -69,7 +69,7 @@ AT_ONCE: dict[str, Callable[[Path], Any]] = {
     "x.npy: holds": lambda folder: pickled(folder, "x"),
     "start.npy: ": lambda folder: (folder / "start.npy").write_bytes(b"nothing"),
     "start.npy does not end": lambda folder: overwrite(folder, "start", -1, 7),
-    "another format": lambda folder: change(folder, lambda held: held.update(format=99)),
+    "another format": lambda folder: change(folder, lambda held: held.update(format=0)),
     "graph.json: ": lambda folder: (folder / "graph.json").write_text('{"format": 1'),
     "a count is not": lambda folder: change(folder, lambda held: held.update(num_nodes=-1)),
     "start is <i8": lambda folder: change(folder, lambda held: held.update(num_nodes=10**12)),
@@ -159,10 +159,12 @@ def test_a_killed_conversion_leaves_what_was_there(folder: Path) -> None:
 def test_a_folder_that_was_about_to_be_replaced_comes_back(folder: Path) -> None:
     """Killed between the two renames: the old folder is beside its place."""
     folder.rename(folder.with_name(".g.graph.999999999.old"))
+    with pytest.raises(InputError, match="is there already"):
+        write_mapped(folder, toy_nodes(20))
+    folder.rename(folder.with_name(".g.graph.999999999.old"))
     with pytest.raises(InputError, match="not one large graph"):
-        write_mapped(folder, toy_graphs_dataset())
-    write_mapped(folder.with_name("other.graph"), toy_nodes(20))
-    shutil.rmtree(folder.with_name("other.graph"))
+        write_mapped(folder, toy_graphs_dataset(), replace=True)
+    folder.rename(folder.with_name(".g.graph.999999999.old"))
     with pytest.raises(InputError, match="cannot be written"):
         with_full_disk(folder)
     assert experiment.pretrain(folder, {"epochs": 0, "hidden": 8}, device="cpu").data
@@ -183,4 +185,4 @@ def with_full_disk(folder: Path) -> None:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(mapping.ArrayWriter, "append", full)
-        write_mapped(folder, toy_nodes(20))
+        write_mapped(folder, toy_nodes(20), replace=True)

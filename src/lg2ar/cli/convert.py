@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -19,6 +19,9 @@ from lg2ar.cli.options import (
 from lg2ar.cli.progress import counting
 from lg2ar.data.reading import ReadOptions
 from lg2ar.errors import InputError
+
+if TYPE_CHECKING:
+    from lg2ar.data.mapped_layout import Manifest
 
 
 @reads_source
@@ -39,7 +42,8 @@ def convert(
         bool, typer.Option("--replace", help="Write OUT anew where it is there already.")
     ] = False,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Do nothing where OUT holds the graphs already.")
+        bool,
+        typer.Option("--resume", help="Do nothing where OUT was made of this SOURCE."),
     ] = False,
     data: DataOption = None,
 ) -> None:
@@ -80,37 +84,46 @@ def _map(
     source: str, out: Path, reading: ReadOptions, append: bool, replace: bool, resume: bool
 ) -> None:
     """Write one large graph as a folder."""
-    from lg2ar.data.mapped_layout import read_manifest
-    from lg2ar.data.mapping import check_folder, write_mapped
+    from lg2ar.data import prints
+    from lg2ar.data.mapping import check_folder, holds_already, write_mapped
+    from lg2ar.data.sources import are_tables
 
     if append:
         raise InputError(f"{out}: one large graph cannot be added to; leave --append out.")
     if out.exists() and out.resolve() == Path(source).resolve():
         raise InputError(f"{out}: is the source itself; choose another OUT.")
-    if resume and out.exists() and not replace:  # it takes its place only once it is whole
-        print(f"{out} holds one graph of {read_manifest(out).num_nodes} nodes already")
+    check_folder(out, replace=replace or resume)  # before a long reading
+    dataset = None if are_tables(source, reading.smiles) else open_and_tell(source, reading)
+    made_of = prints.of_tables(source, reading) if dataset is None else prints.of_dataset(dataset)
+    if resume and (held := holds_already(out, made_of, replace=replace)):
+        print(f"{out} holds this graph of {held.num_nodes} nodes already")
         return
-    check_folder(out, replace=replace)  # before a long reading
-    manifest = None
-    from lg2ar.data.sources import are_tables
-
-    if are_tables(source, reading.smiles):
-        from lg2ar.data.mapped_tables import map_tables
-
-        with counting("interrupted; nothing was written.") as tell:
-            manifest = map_tables(
-                out,
-                source,
-                reading,
-                replace=replace,
-                on_rows=lambda rows: tell(rows, 0, "rows"),
-            )
-        for note in () if manifest is None else manifest.notes:
-            print(f"lg2ar: {note}", file=sys.stderr)
+    manifest = None if dataset else _map_tables(source, out, reading, replace, made_of)
     if manifest is None:
-        manifest = write_mapped(out, open_and_tell(source, reading), replace=replace)
+        dataset = dataset or open_and_tell(source, reading)
+        manifest = write_mapped(out, dataset, replace=replace, made_of=made_of)
     size = sum(file.stat().st_size for file in out.iterdir()) / 1e6
     print(
         f"{out} holds one graph of {manifest.num_nodes} nodes and {manifest.num_edges} listed "
         f"edges ({size:.1f} MB)"
     )
+
+
+def _map_tables(
+    source: str, out: Path, reading: ReadOptions, replace: bool, made_of: str
+) -> Manifest | None:
+    """Write tables as a folder, some rows at a time; None where they must be read at once."""
+    from lg2ar.data.mapped_tables import map_tables
+
+    with counting("interrupted; nothing was written, the same command begins again.") as tell:
+        manifest = map_tables(
+            out,
+            source,
+            reading,
+            replace=replace,
+            on_rows=lambda rows: tell(rows, 0, "rows"),
+            made_of=made_of,
+        )
+    for note in () if manifest is None else manifest.notes:
+        print(f"lg2ar: {note}", file=sys.stderr)
+    return manifest

@@ -12,6 +12,8 @@ from types import FrameType
 
 import typer
 
+from lg2ar.files import remove_unfinished
+
 # Seconds that saving may take after SIGTERM. Folders are whole at any moment, so after them the
 # process may end wherever it is; whoever sent the signal often sends SIGKILL after ten.
 GRACE = 8.0
@@ -98,6 +100,7 @@ def _watched() -> Iterator[None]:
 def _watch(out: int, ended: threading.Event) -> None:
     while received := os.read(out, 1):
         if received[0] == signal.SIGTERM and not ended.wait(GRACE):
+            remove_unfinished()
             sentence = "lg2ar: stopped; the last checkpoint is kept, --resume goes on.\n"
             os.write(2, sentence.encode())
             os._exit(128 + signal.SIGTERM)

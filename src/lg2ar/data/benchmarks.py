@@ -11,12 +11,10 @@ import difflib
 import json
 import os
 import re
-import sys
 import time
 import warnings
 import zlib
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -30,7 +28,7 @@ from lg2ar.config import Level
 from lg2ar.data.dataset import Dataset
 from lg2ar.data.raw_files import raw_files, read_raw_files
 from lg2ar.errors import InputError
-from lg2ar.files import is_unwritable, write_bytes
+from lg2ar.files import in_turn, is_unwritable, write_bytes
 from lg2ar.graph import GraphBatch
 from lg2ar.splits import Splits
 
@@ -253,7 +251,8 @@ def _load(benchmark: Benchmark, root: Path, keys: Collection[str]) -> dict[str, 
                 ) from None
             warnings.warn(f"{damaged}; it is made anew from the raw files.", stacklevel=3)
             path.unlink(missing_ok=True)  # ours, and useless
-    with _alone(path.parent):
+    # Raw files may have to be downloaded first, which one process is to do.
+    with in_turn(path.parent, "choose another data folder with --data or LG2AR_DATA."):
         if path.is_file():  # another process was faster
             return _read_cache(path, keys)
         stored = _read_raw(benchmark, root)
@@ -262,25 +261,6 @@ def _load(benchmark: Benchmark, root: Path, keys: Collection[str]) -> dict[str, 
         except OSError as error:  # the data is in hand: a full disk need not stop the run
             warnings.warn(f"{path}: cannot be written ({_reason(error)}).", stacklevel=3)
     return {key: value for key, value in stored.items() if key in keys}
-
-
-@contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """Let one process at a time read raw files, as they may have to be downloaded first."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        lock = open(folder / ".lg2ar-lock", "wb")  # noqa: SIM115
-    except OSError as error:
-        raise InputError(
-            f"{folder}: cannot be written ({_reason(error)}); choose another data folder with "
-            "--data or LG2AR_DATA."
-        ) from None
-    with lock:
-        if sys.platform != "win32":
-            import fcntl
-
-            fcntl.flock(lock, fcntl.LOCK_EX)  # given back when the file is closed
-        yield
 
 
 def _cache_bytes(stored: dict[str, Tensor]) -> bytes:

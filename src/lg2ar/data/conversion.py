@@ -6,7 +6,7 @@ import hashlib
 import json
 import shutil
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -173,6 +173,17 @@ class Tally:
         return cls(raw.name, raw.kind, raw.missing, codes, list(raw.counts))
 
 
+def encoded(of: str, columns: Columns, tallies: Sequence[Tally]) -> dict[str, np.ndarray]:
+    """Raw columns as the tensors they are kept in, each counted by its tally."""
+    found: dict[str, np.ndarray] = {}
+    for owner, kind, name, numbers in RAW:
+        pairs = zip(tallies, columns, strict=True) if owner == of else ()
+        parts = [tally.encode(column) for tally, column in pairs if tally.kind == kind]
+        if parts:
+            found[name] = np.stack(parts, axis=1).astype(numbers)
+    return found
+
+
 class _Writer:
     """Adds parts of the data to a file, and says at the end what it has become.
 
@@ -297,7 +308,8 @@ class _Writer:
             value = getattr(store.graph, name)
             held[name] = np.empty(0) if value is None else value.cpu().numpy()
         for of, columns in (("nodes", part.node_columns), ("edges", part.edge_columns)):
-            held |= self._encoded(of, columns, order if of == "edges" else None)
+            for name, values in encoded(of, columns, self._tallies[of]).items():
+                held[name] = values[order] if of == "edges" else values
         fields = layout.fields()
         arrays = {f.name: np.ascontiguousarray(held[f.name], dtype=f.kind) for f in fields}
         ends = {"nodes": np.cumsum(store.num_nodes), "edges": np.cumsum(store.num_edges)}
@@ -324,19 +336,6 @@ class _Writer:
                 sums = [(place, disk_sums.of_tensors(blobs)) for place, _, _, *blobs in rows]
                 self._connection.executemany("INSERT INTO checks VALUES (?, ?)", sums)
             yield first + end
-
-    def _encoded(
-        self, of: str, columns: Columns, order: np.ndarray | None
-    ) -> dict[str, np.ndarray]:
-        """Raw columns as the tensors they are kept in."""
-        found: dict[str, np.ndarray] = {}
-        for owner, kind, name, numbers in RAW:
-            pairs = zip(self._tallies[of], columns, strict=True) if owner == of else ()
-            parts = [tally.encode(column) for tally, column in pairs if tally.kind == kind]
-            if parts:
-                whole = np.stack(parts, axis=1).astype(numbers)
-                found[name] = whole if order is None else whole[order]
-        return found
 
 
 def _about(part: Dataset) -> About:

@@ -22,13 +22,14 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from lg2ar.errors import InputError
+from lg2ar.data.columns import Column, Kind
+from lg2ar.errors import InputError, newer_format
 
 FORMAT = 1
 SUFFIX = ".sqlite"
 TABLES = ("graphs", "rows", "about")
 
-Kind = Literal["number", "category"]
+Of = Literal["nodes", "edges"]
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ class Field:
 
     name: str
     kind: str
-    of: Literal["nodes", "edges"]
+    of: Of
     width: int | None = None
 
     @property
@@ -75,6 +76,19 @@ class RawColumn:
     missing: int = 0
     values: tuple[str, ...] = ()
     counts: tuple[int, ...] = ()
+
+    def column(self, held: np.ndarray) -> Column:
+        """The column, of the numbers or of the codes of categories that are kept.
+
+        Raises:
+            ValueError: When there is a code of no category.
+        """
+        if self.kind == "number":
+            return Column(self.name, "number", np.array(held, dtype=np.float64))
+        if held.size and not -1 <= held.min() <= held.max() < len(self.values):
+            raise ValueError(f"a value that column '{self.name}' does not have")
+        known = np.array([*self.values, None], dtype=object)  # -1, the last, is missing
+        return Column(self.name, "category", known[held])
 
 
 @dataclass(frozen=True)
@@ -111,9 +125,25 @@ class Layout:
         }
         return cls(**{**held, **raws})
 
-    def columns(self, of: Literal["nodes", "edges"]) -> tuple[RawColumn, ...]:
+    def columns(self, of: Of) -> tuple[RawColumn, ...]:
         """The raw columns of nodes or of edges."""
         return self.nodes if of == "nodes" else self.edges
+
+    def place(self, of: Of, raw: RawColumn) -> tuple[str, int]:
+        """The tensor that holds a raw column, and the column's place in it."""
+        name = next(name for owner, kind, name, _ in RAW if (owner, kind) == (of, raw.kind))
+        alike = [other for other in self.columns(of) if other.kind == raw.kind]
+        return name, alike.index(raw)
+
+    def check_counts(self, *counts: object) -> None:
+        """Refuse widths, and further counts, that are no whole numbers.
+
+        Raises:
+            ValueError: When there is such.
+        """
+        for count in (*counts, self.num_features, self.num_edge_features):
+            if type(count) is not int or count < 0:
+                raise ValueError("a count is not a whole number")
 
     def fields(self) -> list[Field]:
         """The tensors, in the order of the table; those without numbers are left out."""
@@ -147,7 +177,7 @@ class Layout:
 
 
 # Where raw columns of each kind are kept, and as what.
-RAW: tuple[tuple[Literal["nodes", "edges"], Kind, str, str], ...] = (
+RAW: tuple[tuple[Of, Kind, str, str], ...] = (
     ("nodes", "number", "node_numbers", "<f8"),
     ("nodes", "category", "node_categories", "<i4"),
     ("edges", "number", "edge_numbers", "<f8"),
@@ -190,18 +220,10 @@ class About:
 
     @classmethod
     def from_json(cls, text: str) -> About:
-        """What :meth:`to_json` wrote.
-
-        Raises:
-            ValueError, TypeError, KeyError, AttributeError: When it is something else.
-        """
-        held = json.loads(text)
-        if held.pop("format") != FORMAT:
-            raise ValueError("another format")
-        layout = Layout.from_dict(held.pop("layout"))
-        for key in ("classes", "notes"):
-            held[key] = None if held[key] is None else tuple(held[key])
-        about = cls(layout=layout, **held)
+        """What :meth:`to_json` wrote; see :func:`read_description`."""
+        held = read_description(text, (FORMAT,), ("classes", "notes"))
+        del held["format"]
+        about = cls(**held)
         about.check()
         return about
 
@@ -211,9 +233,7 @@ class About:
         Raises:
             ValueError: When there is such.
         """
-        numbers = (self.num_graphs, self.layout.num_features, self.layout.num_edge_features)
-        if not all(isinstance(number, int) and number >= 0 for number in numbers):
-            raise ValueError("a count is not a whole number")
+        self.layout.check_counts(self.num_graphs)
         for column in (*self.layout.nodes, *self.layout.edges):
             if column.kind not in ("number", "category"):
                 raise ValueError("a column of no known kind")
@@ -222,6 +242,34 @@ class About:
         kinds = [self.labels, *self.targets.values()]
         if any(kind is not None and np.dtype(kind).kind not in "biufUO" for kind in kinds):
             raise ValueError("labels of no known kind")
+
+
+def read_description(
+    text: str | bytes, formats: tuple[int, ...], lists: tuple[str, ...]
+) -> dict[str, Any]:
+    """What a conversion wrote of its work as JSON, with its layout and its lists made of it.
+
+    Args:
+        text: The JSON.
+        formats: Those that are known, the newest last.
+        lists: The keys of what is a tuple in memory, or None.
+
+    Raises:
+        NewerFormatError: When a newer version wrote it.
+        ValueError, TypeError, KeyError, AttributeError: When it is something else.
+    """
+    held: dict[str, Any] = json.loads(text)
+    found = held["format"]
+    if told := newer_format(found, formats[-1]):
+        raise NewerFormatError(told)
+    if type(found) is not int or found not in formats:
+        raise ValueError("another format")
+    held["layout"] = Layout.from_dict(held["layout"])
+    return held | {key: None if held[key] is None else tuple(held[key]) for key in lists}
+
+
+class NewerFormatError(InputError):
+    """Written by a newer version; says so without naming the file."""
 
 
 @contextmanager

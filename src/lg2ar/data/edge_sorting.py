@@ -2,12 +2,14 @@
 
 Edges are written to a file as they come, and how many each node has is counted. Then they are
 distributed to files, each for a range of nodes with about as many edges as another, and each of
-these is sorted in memory.
+these is sorted in memory. However many files there are, no more than a few are open at a time.
 """
 
 from __future__ import annotations
 
+import glob
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -69,7 +71,7 @@ class EdgeSorter:
     """Takes in edges in any order and gives them back sorted; to be used in a ``with`` block.
 
     Args:
-        folder: Where files are written; they are removed as soon as they were read.
+        folder: Where files are written; they are removed as soon as they were read, and at the end.
         name: What the files are called.
         kinds: Types of the values that belong to edges, by name.
         both_ways: Whether an edge is given back once by either of its nodes.
@@ -94,7 +96,7 @@ class EdgeSorter:
     def _fields(self, node: str) -> dict[str, str]:
         return {"first": node, "second": node, **self._kinds}
 
-    def _open(self, what: str, mode: Literal["rb", "wb"] = "wb") -> BinaryIO:
+    def _open(self, what: str, mode: Literal["rb", "wb", "ab"] = "wb") -> BinaryIO:
         return open(f"{self._stem}-{what}", mode)
 
     def add(self, first: np.ndarray, second: np.ndarray, **values: np.ndarray) -> None:
@@ -141,9 +143,10 @@ class EdgeSorter:
         trace: TracebackType | None,
     ) -> None:
         """Remove the files of edges that were never given back."""
-        for field, file in self._files.items():
+        for file in self._files.values():
             file.close()
-            Path(f"{self._stem}-raw-{field}").unlink(missing_ok=True)
+        for left in self._stem.parent.glob(f"{glob.escape(self._stem.name)}-*"):
+            left.unlink(missing_ok=True)
 
     def _bounds(self, num_nodes: int) -> list[int]:
         """Where ranges of nodes begin, and the end of the last."""
@@ -158,11 +161,8 @@ class EdgeSorter:
         for file in self._files.values():
             file.close()
         raw = {field: np.dtype(kind) for field, kind in self._fields("<i8").items()}
-        sources = {field: self._open(f"raw-{field}", "rb") for field in raw}
-        files: dict[tuple[int, str], BinaryIO] = {}
-        try:
-            for place in range(len(bounds) - 1):
-                files |= {(place, field): self._open(f"{place}-{field}") for field in raw}
+        with ExitStack() as opened:
+            sources = {f: opened.enter_context(self._open(f"raw-{f}", "rb")) for f in raw}
             while True:
                 some = {
                     field: np.frombuffer(sources[field].read(STEP * kind.itemsize), kind)
@@ -170,30 +170,25 @@ class EdgeSorter:
                 }
                 if not len(some["first"]):
                     break
-                self._write_some(_turned(some) if self._both_ways else some, bounds, files, node)
-        finally:
-            for file in (*files.values(), *sources.values()):
-                file.close()
+                self._write_some(_turned(some) if self._both_ways else some, bounds, node)
         for field in raw:
             Path(f"{self._stem}-raw-{field}").unlink()
 
-    def _write_some(
-        self,
-        some: dict[str, np.ndarray],
-        bounds: list[int],
-        files: dict[tuple[int, str], BinaryIO],
-        node: str,
-    ) -> None:
+    def _write_some(self, some: dict[str, np.ndarray], bounds: list[int], node: str) -> None:
         place = np.searchsorted(bounds, some["first"], side="right") - 1
         order = np.argsort(place, kind="stable")
         ends = np.searchsorted(place[order], np.arange(len(bounds)))
         for field, kind in self._fields(node).items():
             values = np.ascontiguousarray(some[field][order], dtype=kind)
             for bucket in range(len(bounds) - 1):
-                files[bucket, field].write(values[ends[bucket] : ends[bucket + 1]].data)
+                # Opened anew each time: there may be more of them than a process may have open.
+                with self._open(f"{bucket}-{field}", "ab") as file:
+                    file.write(values[ends[bucket] : ends[bucket + 1]].data)
 
     def _read(self, what: str, kind: str) -> np.ndarray:
         path = Path(f"{self._stem}-{what}")
+        if not path.exists():  # there are no edges at all
+            return np.empty(0, dtype=kind)
         values = np.fromfile(path, dtype=kind)
         path.unlink()
         return values

@@ -19,7 +19,7 @@ from torch import Tensor
 from lg2ar.data.batches import Store
 from lg2ar.data.dataset import Dataset
 from lg2ar.data.disk_layout import Layout
-from lg2ar.data.held_elsewhere import HeldElsewhere
+from lg2ar.data.held_elsewhere import HeldElsewhere, described_by
 from lg2ar.data.links import Links, LinksInMemory
 from lg2ar.data.mapped_folder import Checked, MappedFolder, MappedTargets
 from lg2ar.data.mapped_layout import damaged
@@ -41,22 +41,16 @@ def read_mapped(path: str | Path) -> Dataset:
     """
     folder = MappedFolder(Path(path))
     manifest = folder.manifest
-    dataset = Dataset(
-        name=manifest.name,
+    return described_by(
+        manifest,
         level="node",
         graph=MappedGraph(folder),
         y=folder.labels(),
         ids=folder.texts("ids") if "ids" in manifest.arrays else None,
         node_columns=folder.columns("nodes"),
         edge_columns=folder.columns("edges"),
-        classes=manifest.classes,
         targets=MappedTargets(folder),
-        notes=manifest.notes,
-        reading=manifest.reading,
     )
-    # Known from the conversion: to find it out again, everything would have to be read.
-    object.__setattr__(dataset, "_fingerprint", manifest.fingerprint)
-    return dataset
 
 
 class MappedGraph(HeldElsewhere):
@@ -83,7 +77,6 @@ class MappedGraph(HeldElsewhere):
         object.__setattr__(self, "num_graphs", 1)
 
     folder: MappedFolder
-    recipe: FeatureRecipe | None
     _device: torch.device
 
     def prepared(self, recipe: FeatureRecipe) -> MappedGraph:
@@ -110,18 +103,6 @@ class MappedGraph(HeldElsewhere):
     def num_edges(self) -> int:
         """Number of listed edges, ``E``."""
         return self.folder.manifest.num_edges
-
-    @property
-    def num_features(self) -> int:
-        """Width of the node features, ``d_x``."""
-        layout = self.folder.manifest.layout
-        return layout.num_features if self.recipe is None else self.recipe.width
-
-    @property
-    def num_edge_features(self) -> int:
-        """Width of the edge attributes, ``d_e``; zero where there are none."""
-        layout = self.folder.manifest.layout
-        return layout.num_edge_features if self.recipe is None else self.recipe.edge_width
 
     @property
     def device(self) -> torch.device:
@@ -220,11 +201,7 @@ class MappedLinks(Links):
         recipe = self._graph.recipe
         if recipe is None:
             return x
-        columns = tuple(
-            self._folder.part("nodes", raw, index)
-            for raw in manifest.layout.nodes
-            if recipe.nodes is not None
-        )
+        columns = () if recipe.nodes is None else self._folder.parts("nodes", index)
         degree = None
         if recipe.needs_degree:
             degree = self.incoming.spans(nodes)[1]
@@ -243,11 +220,7 @@ class MappedLinks(Links):
         recipe = self._graph.recipe
         if recipe is None:
             return given
-        columns = tuple(
-            self._folder.part("edges", raw, index)
-            for raw in manifest.layout.edges
-            if recipe.edges is not None
-        )
+        columns = () if recipe.edges is None else self._folder.parts("edges", index)
         return recipe.edge_rows(given, columns, len(index), manifest.name)
 
 

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal, overload
+from typing import Any, overload
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from lg2ar.data.columns import CategoryRule, Column, ColumnRecipe, Columns, NumberRule
-from lg2ar.data.disk_layout import RAW, RawColumn
+from lg2ar.data.disk_layout import Of, RawColumn
+from lg2ar.data.held_elsewhere import ColumnElsewhere
 from lg2ar.data.links import Lists
 from lg2ar.data.mapped_layout import damaged, open_array, read_manifest
-
-Of = Literal["nodes", "edges"]
 
 
 class MappedFolder:
@@ -68,15 +68,15 @@ class MappedFolder:
 
     def part(self, of: Of, raw: RawColumn, index: np.ndarray | slice) -> Column:
         """Some values of a raw column."""
-        name = next(name for owner, kind, name, _ in RAW if (owner, kind) == (of, raw.kind))
-        alike = [other for other in self.manifest.layout.columns(of) if other.kind == raw.kind]
-        held = self.arrays[name][:, alike.index(raw)][index]
-        if raw.kind == "number":
-            return Column(raw.name, "number", np.array(held, dtype=np.float64))
-        if held.size and not -1 <= held.min() <= held.max() < len(raw.values):
-            raise damaged(self.path, f"a value that column '{raw.name}' does not have")
-        known = np.array([*raw.values, None], dtype=object)  # -1, the last, is missing
-        return Column(raw.name, "category", known[held])
+        name, place = self.manifest.layout.place(of, raw)
+        try:
+            return raw.column(self.arrays[name][:, place][index])
+        except ValueError as error:
+            raise damaged(self.path, str(error)) from None
+
+    def parts(self, of: Of, index: np.ndarray) -> Columns:
+        """Some values of all raw columns."""
+        return tuple(self.part(of, raw, index) for raw in self.manifest.layout.columns(of))
 
 
 class Checked:
@@ -199,8 +199,8 @@ class MappedTargets(Mapping[str, np.ndarray]):
         return len(self._folder.manifest.targets)
 
 
-class MappedColumn(Column):
-    """A raw column that is read each time its values are asked for, and not kept.
+class MappedColumn(ColumnElsewhere):
+    """A raw column of a mapped folder, of which some values can be read without the others.
 
     Args:
         folder: Where it is.
@@ -213,26 +213,14 @@ class MappedColumn(Column):
         self, folder: MappedFolder, of: Of, raw: RawColumn, rule: NumberRule | CategoryRule
     ) -> None:
         total = folder.manifest.num_nodes if of == "nodes" else folder.manifest.num_edges
-        for name, value in {"_folder": folder, "_of": of, "_raw": raw, "_total": total}.items():
-            object.__setattr__(self, name, value)
-        object.__setattr__(self, "name", raw.name)
-        object.__setattr__(self, "kind", raw.kind)
+        part = partial(folder.part, of, raw)
+        super().__init__(raw, total, partial(part, slice(None)))
+        object.__setattr__(self, "_part", part)
         object.__setattr__(self, "rule", rule)
 
-    _folder: MappedFolder
-    _of: Of
-    _raw: RawColumn
-    _total: int
+    _part: Callable[[np.ndarray], Column]
     rule: NumberRule | CategoryRule
-
-    def __len__(self) -> int:
-        return self._total
 
     def take(self, index: np.ndarray) -> Column:
         """The values at these places; no others are read."""
-        return self._folder.part(self._of, self._raw, index)
-
-    @property
-    def values(self) -> np.ndarray:
-        """All values; see :class:`~lg2ar.data.columns.Column`."""
-        return self._folder.part(self._of, self._raw, slice(None)).values
+        return self._part(index)

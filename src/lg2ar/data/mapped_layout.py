@@ -2,7 +2,7 @@
 
 Every array is a ``.npy`` file, so that the system maps it into memory page by page as it is looked
 at. ``graph.json`` names them with type, shape and SHA-256, and holds all that is known of the graph
-without reading it. Nothing is pickled.
+without reading it, and a seal (:mod:`lg2ar.seals`). Nothing is pickled.
 
 =====================  ======================  =====================================================
 file                   shape                   holds
@@ -34,11 +34,14 @@ from typing import Any
 
 import numpy as np
 
+from lg2ar import seals
 from lg2ar.data.columns import ColumnRecipe
-from lg2ar.data.disk_layout import Layout
+from lg2ar.data.disk_layout import Layout, NewerFormatError, read_description
 from lg2ar.errors import InputError
+from lg2ar.files import bring_back
 
-FORMAT = 1
+FORMAT = 2
+UNSEALED = 1  # the format before there were seals
 SUFFIX = ".graph"
 MANIFEST = "graph.json"
 LARGEST_MANIFEST = 1 << 28
@@ -81,6 +84,8 @@ class Manifest:
         classes: Names of the labels.
         notes: Sentences from reading.
         reading: Options that the data was read with.
+        made_of: Tells whether it was made of the same source and with the same options
+            (:mod:`lg2ar.data.prints`); nothing where an earlier version wrote it.
     """
 
     name: str
@@ -94,29 +99,26 @@ class Manifest:
     classes: tuple[str, ...] | None = None
     notes: tuple[str, ...] = ()
     reading: Mapping[str, Any] = field(default_factory=dict)
+    made_of: str = ""
 
-    def to_json(self) -> str:
+    def to_bytes(self) -> bytes:
         """As it stands in the file."""
-        return json.dumps({"format": FORMAT, **asdict(self)}, indent=1)
+        text = json.dumps({"format": FORMAT, seals.KEY: seals.OPEN, **asdict(self)}, indent=1)
+        return seals.close(text.encode())
 
     @classmethod
-    def from_json(cls, text: str) -> Manifest:
-        """What :meth:`to_json` wrote.
-
-        Raises:
-            ValueError, TypeError, KeyError, AttributeError: When it is something else.
-        """
-        held = json.loads(text)
-        if held.pop("format") != FORMAT:
-            raise ValueError("another format")
-        layout = Layout.from_dict(held.pop("layout"))
+    def from_bytes(cls, content: bytes) -> Manifest:
+        """What :meth:`to_bytes` wrote; see :func:`~lg2ar.data.disk_layout.read_description`."""
+        held = read_description(content, (UNSEALED, FORMAT), ("classes", "notes", "targets"))
+        sealed = held.pop("format") == FORMAT
+        if sealed != seals.has_seal(content) or (sealed and not seals.is_whole(content)):
+            raise ValueError("not what was written, its checksum differs")
+        held.pop(seals.KEY, None)
         arrays = {
             str(name): ArrayFile(str(file["kind"]), tuple(file["shape"]), str(file["sha256"]))
             for name, file in held.pop("arrays").items()
         }
-        for key in ("classes", "notes", "targets"):
-            held[key] = None if held[key] is None else tuple(held[key])
-        made = cls(layout=layout, arrays=arrays, **held)
+        made = cls(arrays=arrays, **held)
         made.check()
         return made
 
@@ -126,9 +128,9 @@ class Manifest:
         Raises:
             ValueError, TypeError, KeyError: When there is such.
         """
-        counts = (self.num_nodes, self.num_edges, self.layout.num_features)
-        if not all(type(count) is int and count >= 0 for count in counts) or not self.num_nodes:
-            raise ValueError("a count is not a whole number")
+        self.layout.check_counts(self.num_nodes, self.num_edges)
+        if not self.num_nodes or not isinstance(self.made_of, str):
+            raise ValueError("a count is not a whole number, or a text is none")
         for of in ("nodes", "edges"):
             raws = self.layout.nodes if of == "nodes" else self.layout.edges
             rules = ColumnRecipe.from_dict(self.rules[of]).rules if raws else ()
@@ -173,7 +175,12 @@ class Manifest:
 
 
 def is_mapped(path: Path) -> bool:
-    """Whether a folder is meant to hold one large graph."""
+    """Whether a folder is meant to hold one large graph.
+
+    One that somebody was killed at replacing is brought back first.
+    """
+    if path.suffix == SUFFIX:
+        bring_back(path)
     return (path / MANIFEST).is_file() or (path.is_dir() and path.suffix == SUFFIX)
 
 
@@ -184,10 +191,13 @@ def read_manifest(folder: Path) -> Manifest:
         InputError: When that is not there or not what a conversion writes.
     """
     path = folder / MANIFEST
+    bring_back(folder)
     try:
         if path.stat().st_size > LARGEST_MANIFEST:
             raise ValueError(f"more than {LARGEST_MANIFEST >> 20} MB")
-        return Manifest.from_json(path.read_text(encoding="utf-8"))
+        return Manifest.from_bytes(path.read_bytes())
+    except NewerFormatError as error:
+        raise InputError(f"{path}: {error}") from None
     except FileNotFoundError:
         raise damaged(folder, f"{MANIFEST} is missing") from None
     except OSError as error:

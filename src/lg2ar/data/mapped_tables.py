@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from lg2ar.data import edge_sorting
+from lg2ar.data import edge_sorting, prints
 from lg2ar.data.dataset import Dataset
 from lg2ar.data.edge_sorting import EdgeSorter, Part, write_lists
 from lg2ar.data.edge_streams import EdgeStream
@@ -47,6 +47,7 @@ def map_tables(
     *,
     replace: bool = False,
     on_rows: OnRows | None = None,
+    made_of: str = "",
 ) -> Manifest | None:
     """Write tables of one large graph as a mapped folder, without reading all edges at once.
 
@@ -59,6 +60,7 @@ def map_tables(
         options: How to read them.
         replace: Whether to write it anew where there is one.
         on_rows: Called now and then with how many rows are read.
+        made_of: The print of the tables, where that is known already.
 
     Returns:
         What the folder holds; None where tables are such that they must be read at once: of many
@@ -76,9 +78,10 @@ def map_tables(
     nodes = parts.get("nodes")
     if nodes is not None and not _is_one_graph(nodes, options):
         return None
+    made_of = made_of or prints.of_tables(source, options)
     known = None if nodes is None else _read_nodes(nodes, options)
     with writing(path) as writer:
-        return _write(writer, name, edges, known, options, on_rows)
+        return _write(writer, name, edges, known, options, on_rows, made_of)
 
 
 def _is_one_graph(nodes: Any, options: ReadOptions) -> bool:
@@ -116,6 +119,7 @@ def _write(
     known: Dataset | None,
     options: ReadOptions,
     on_rows: OnRows | None,
+    made_of: str,
 ) -> Manifest:
     places = _Places(None if known is None else known.ids)
     directed = bool(options.directed)
@@ -139,7 +143,12 @@ def _write(
     dataset = replace(dataset, notes=(*dataset.notes, *notes))
     tallies = {"nodes": write_columns(writer, "nodes", dataset.node_columns, None), "edges": []}
     return finish_dataset(
-        writer, dataset, tallies, num_edges=written.entries, weighted=edges.weight is not None
+        writer,
+        dataset,
+        tallies,
+        num_edges=written.entries,
+        weighted=edges.weight is not None,
+        made_of=made_of,
     )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shutil
 import struct
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -14,13 +13,15 @@ from typing import Any
 
 import numpy as np
 
+from lg2ar.data import prints
 from lg2ar.data.columns import ColumnRecipe, Columns
-from lg2ar.data.conversion import Tally
+from lg2ar.data.conversion import Tally, encoded
 from lg2ar.data.dataset import Dataset
-from lg2ar.data.disk_layout import RAW, Layout
+from lg2ar.data.disk_layout import Layout
+from lg2ar.data.mapped_folder import MappedFolder
 from lg2ar.data.mapped_layout import MANIFEST, SUFFIX, ArrayFile, Manifest
 from lg2ar.errors import InputError
-from lg2ar.files import alone_with, is_at_work, write_bytes
+from lg2ar.files import bring_back, folder_beside, tidy, write_bytes
 
 # Bytes of a file's header: the shape, which is known at the end only, is written into it then.
 HEADER = 128
@@ -124,7 +125,7 @@ class FolderWriter:
             fingerprint = hashlib.sha256(sums.encode()).hexdigest()
         manifest = Manifest(fingerprint=fingerprint, arrays=self._done, **known)
         manifest.check()
-        write_bytes(self.folder / MANIFEST, manifest.to_json().encode())
+        write_bytes(self.folder / MANIFEST, manifest.to_bytes())
         return manifest
 
     def __enter__(self) -> FolderWriter:
@@ -140,7 +141,9 @@ class FolderWriter:
             writer.abandon()
 
 
-def write_mapped(path: str | Path, dataset: Dataset, *, replace: bool = False) -> Manifest:
+def write_mapped(
+    path: str | Path, dataset: Dataset, *, replace: bool = False, made_of: str = ""
+) -> Manifest:
     """Write one large graph as a folder that :func:`~lg2ar.data.mapped.read_mapped` opens.
 
     The graph is in memory here; :func:`~lg2ar.data.mapped_tables.map_tables` does without.
@@ -149,6 +152,8 @@ def write_mapped(path: str | Path, dataset: Dataset, *, replace: bool = False) -
         path: The folder, ``something.graph``.
         dataset: The graph.
         replace: Whether to write it anew where there is one.
+        made_of: The print of what the graph was read from, where that is tables; else it is that of
+            the graph (:mod:`lg2ar.data.prints`).
 
     Raises:
         InputError: When it is there already or cannot be written, or when there are many graphs.
@@ -162,7 +167,8 @@ def write_mapped(path: str | Path, dataset: Dataset, *, replace: bool = False) -
         )
     with writing(path) as writer:
         tallies = _write_graph(writer, dataset)
-        return finish_dataset(writer, dataset, tallies)
+        made_of = made_of or prints.of_dataset(dataset)
+        return finish_dataset(writer, dataset, tallies, made_of=made_of)
 
 
 def check_folder(path: Path, *, replace: bool) -> None:
@@ -173,6 +179,7 @@ def check_folder(path: Path, *, replace: bool) -> None:
     """
     if path.suffix != SUFFIX:
         raise InputError(f"{path}: a folder of one large graph is called something{SUFFIX}.")
+    bring_back(path)
     if path.exists() and not replace:
         raise InputError(f"{path}: is there already; --replace it, or choose another name.")
     if path.exists() and not (path / MANIFEST).is_file():
@@ -182,53 +189,46 @@ def check_folder(path: Path, *, replace: bool) -> None:
         )
 
 
+def holds_already(path: Path, made_of: str, *, replace: bool) -> Manifest | None:
+    """What a folder holds that was made of the same source with the same options; else None.
+
+    Args:
+        path: The folder; it need not be there.
+        made_of: The print of the source (:mod:`lg2ar.data.prints`).
+        replace: Whether another one, or a damaged one, is to be written anew.
+
+    Raises:
+        InputError: When it is another one or damaged, and not to be replaced.
+    """
+    tidy(path)
+    if not path.exists():
+        return None
+    try:
+        manifest = MappedFolder(path).manifest
+    except InputError:
+        if replace:
+            return None
+        raise
+    if manifest.made_of == made_of:
+        return manifest
+    if replace:
+        return None
+    what = (
+        "was made of another source, or with other options"
+        if manifest.made_of
+        else "does not say what it was made of, as an earlier version wrote it"
+    )
+    raise InputError(f"{path}: is there already and {what}; --replace it, or choose another name.")
+
+
 @contextmanager
 def writing(path: Path) -> Iterator[FolderWriter]:
     """A folder to write into, which takes its place at the end if nothing went wrong."""
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
-        with alone_with(path):
-            _clear(path)
-            part.mkdir(parents=True)
-            with FolderWriter(part) as writer:
-                yield writer
-            _settle(part, path)
+        with folder_beside(path) as part, FolderWriter(part) as writer:
+            yield writer
     except (OSError, OverflowError) as error:
         raise InputError(f"{path}: cannot be written ({error}).") from None
-    finally:
-        shutil.rmtree(part, ignore_errors=True)
-
-
-def _clear(path: Path) -> None:
-    """Remove what killed conversions left; a folder that one was about to replace comes back."""
-    for left in path.parent.glob(f".{path.name}.*"):
-        number, _, what = left.name.removeprefix(f".{path.name}.").partition(".")
-        if what not in ("part", "old") or not number.isdigit() or is_at_work(number):
-            continue
-        if what == "old" and not path.exists():
-            left.rename(path)
-        else:
-            shutil.rmtree(left, ignore_errors=True)
-
-
-def _settle(part: Path, path: Path) -> None:
-    """Move a whole folder to its place."""
-    old = path.with_name(f".{path.name}.{os.getpid()}.old")
-    if path.exists():
-        path.rename(old)
-    try:
-        part.rename(path)
-    except OSError:
-        if old.exists():
-            old.rename(path)
-        raise
-    if os.name == "posix":
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
-    shutil.rmtree(old, ignore_errors=True)
 
 
 def finish_dataset(
@@ -239,6 +239,7 @@ def finish_dataset(
     num_edges: int | None = None,
     weighted: bool | None = None,
     fingerprint: str | None = None,
+    made_of: str = "",
 ) -> Manifest:
     """Write labels, names and further columns, and say what the folder holds.
 
@@ -249,6 +250,7 @@ def finish_dataset(
         num_edges: Where the data set's own graph has no edges, as they went another way.
         weighted: The same of weights.
         fingerprint: The same; else the data set's own.
+        made_of: The print of what it is made of.
     """
     graph = dataset.graph
     if dataset.y is not None and len(dataset.y) == graph.num_nodes:
@@ -286,6 +288,7 @@ def finish_dataset(
         classes=dataset.classes,
         notes=tuple(dataset.notes),
         reading=dict(dataset.reading),
+        made_of=made_of,
     )
 
 
@@ -306,8 +309,8 @@ def _write_graph(writer: FolderWriter, dataset: Dataset) -> dict[str, list[Tally
         if value is not None:
             raw[name] = value.cpu().numpy()
     tallies = write_columns(writer, "nodes", dataset.node_columns, None)
-    edges, encoded = encode_columns("edges", dataset.edge_columns)
-    raw |= encoded
+    edges, held = encode_columns("edges", dataset.edge_columns)
+    raw |= held
     for name, values in raw.items():
         writer.write(name, values[there])
     mutual = (
@@ -333,8 +336,8 @@ def write_columns(
     writer: FolderWriter, of: str, columns: Columns, order: np.ndarray | None
 ) -> list[Tally]:
     """Write raw columns as the tensors they are kept in; what was counted of them is returned."""
-    tallies, encoded = encode_columns(of, columns)
-    for name, values in encoded.items():
+    tallies, held = encode_columns(of, columns)
+    for name, values in held.items():
         writer.write(name, values if order is None else values[order])
     return tallies
 
@@ -342,13 +345,7 @@ def write_columns(
 def encode_columns(of: str, columns: Columns) -> tuple[list[Tally], dict[str, np.ndarray]]:
     """Raw columns as the tensors they are kept in, and what was counted of them."""
     tallies = [Tally(column.name, column.kind) for column in columns]
-    encoded = [tally.encode(column) for tally, column in zip(tallies, columns, strict=True)]
-    found = {}
-    for owner, kind, name, numbers in RAW:
-        alike = [part for tally, part in zip(tallies, encoded, strict=True) if tally.kind == kind]
-        if owner == of and alike:
-            found[name] = np.stack(alike, axis=1).astype(numbers)
-    return tallies, found
+    return tallies, encoded(of, columns, tallies)
 
 
 def starts(nodes: np.ndarray, num_nodes: int) -> np.ndarray:

@@ -10,9 +10,9 @@ import json
 import sqlite3
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -23,17 +23,18 @@ from lg2ar.data.batches import Store, none_of
 from lg2ar.data.columns import Column, Columns
 from lg2ar.data.dataset import Dataset
 from lg2ar.data.disk_layout import (
-    RAW,
     About,
     Field,
     Layout,
+    NewerFormatError,
+    Of,
     RawColumn,
     check_tables,
     damaged,
     opened,
 )
 from lg2ar.data.disk_sums import TensorSums
-from lg2ar.data.held_elsewhere import HeldElsewhere
+from lg2ar.data.held_elsewhere import ColumnElsewhere, HeldElsewhere, described_by
 from lg2ar.errors import InputError
 from lg2ar.graph import GraphBatch
 
@@ -59,22 +60,16 @@ def read_on_disk(path: str | Path) -> Dataset:
     """
     file = DiskFile(Path(path))
     about = file.about
-    dataset = Dataset(
-        name=about.name,
+    return described_by(
+        about,
         level="graph",
         graph=GraphsOnDisk(file),
         y=file.labels(),
         ids=file.names(),
         node_columns=file.columns("nodes"),
         edge_columns=file.columns("edges"),
-        classes=about.classes,
         targets=file.targets(),
-        notes=about.notes,
-        reading=about.reading,
     )
-    # Known from the conversion: to find it out again, everything would have to be read.
-    object.__setattr__(dataset, "_fingerprint", about.fingerprint)
-    return dataset
 
 
 class DiskFile:
@@ -106,6 +101,8 @@ class DiskFile:
         disk_sums.check(self.path, self.sums, {"about": disk_sums.of_text(str(said))})
         try:
             return About.from_json(said)
+        except NewerFormatError as error:
+            raise InputError(f"{self.path}: {error}") from None
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise damaged(self.path, f"what it says of itself: {error}") from None
 
@@ -171,10 +168,13 @@ class DiskFile:
         disk_sums.check(self.path, self.sums, disk_sums.of_values(column, found))
         return found
 
-    def columns(self, of: Literal["nodes", "edges"]) -> Columns:
+    def columns(self, of: Of) -> Columns:
         """The raw columns of nodes or of edges, not yet read."""
         total = int((self.num_nodes if of == "nodes" else self.num_edges).sum())
-        return tuple(ColumnOnDisk(self, of, raw, total) for raw in self.about.layout.columns(of))
+        return tuple(
+            ColumnElsewhere(raw, total, partial(self.read_column, of, raw))
+            for raw in self.about.layout.columns(of)
+        )
 
     def fetch(self, places: np.ndarray, fields: Sequence[str]) -> list[tuple[Any, ...]]:
         """These columns of the graphs at these places, in this order.
@@ -248,66 +248,29 @@ class DiskFile:
             edge_columns=self._columns("edges", tensors),
         )
 
-    def _columns(self, of: Literal["nodes", "edges"], tensors: dict[str, np.ndarray]) -> Columns:
+    def _columns(self, of: Of, tensors: dict[str, np.ndarray]) -> Columns:
         columns = []
         for raw in self.about.layout.columns(of):
-            name, place = self.place(of, raw)
-            columns.append(self.column(raw, tensors[name][:, place]))
+            name, place = self.about.layout.place(of, raw)
+            columns.append(self._column(raw, tensors[name][:, place]))
         return tuple(columns)
 
-    def place(self, of: Literal["nodes", "edges"], raw: RawColumn) -> tuple[str, int]:
-        """The tensor that holds a raw column, and the column's place in it."""
-        name = next(name for owner, kind, name, _ in RAW if (owner, kind) == (of, raw.kind))
-        alike = [other for other in self.about.layout.columns(of) if other.kind == raw.kind]
-        return name, alike.index(raw)
+    def _column(self, raw: RawColumn, held: np.ndarray) -> Column:
+        try:
+            return raw.column(held)
+        except ValueError as error:
+            raise damaged(self.path, str(error)) from None
 
-    def column(self, raw: RawColumn, held: np.ndarray) -> Column:
-        """A raw column of the numbers, or of the codes of categories, that the file holds."""
-        if raw.kind == "number":
-            return Column(raw.name, "number", np.ascontiguousarray(held, dtype=np.float64))
-        known = np.array([*raw.values, None], dtype=object)  # -1, the last, is missing
-        if held.size and not -1 <= held.min() <= held.max() < len(raw.values):
-            raise damaged(self.path, f"a value that column '{raw.name}' does not have")
-        return Column(raw.name, "category", known[held])
-
-
-class ColumnOnDisk(Column):
-    """A raw column that is read each time its values are asked for, and not kept.
-
-    Args:
-        file: Where it is.
-        of: Whether it has a value per node or per edge.
-        raw: What is known of it.
-        total: How many values it has.
-    """
-
-    def __init__(
-        self, file: DiskFile, of: Literal["nodes", "edges"], raw: RawColumn, total: int
-    ) -> None:
-        for name, value in {"_file": file, "_of": of, "_raw": raw, "_total": total}.items():
-            object.__setattr__(self, name, value)
-        object.__setattr__(self, "name", raw.name)
-        object.__setattr__(self, "kind", raw.kind)
-
-    _file: DiskFile
-    _of: Literal["nodes", "edges"]
-    _raw: RawColumn
-    _total: int
-
-    def __len__(self) -> int:
-        return self._total
-
-    @property
-    def values(self) -> np.ndarray:
-        """All values; see :class:`~lg2ar.data.columns.Column`."""
-        name, place = self._file.place(self._of, self._raw)
-        found = next(f for f in self._file.about.layout.fields() if f.name == name)
-        held = np.empty(self._total, dtype=found.kind)
-        first = 0
-        for rows in self._file.scan(found):
+    def read_column(self, of: Of, raw: RawColumn) -> Column:
+        """A raw column of all graphs."""
+        name, place = self.about.layout.place(of, raw)
+        found = next(f for f in self.about.layout.fields() if f.name == name)
+        total = int((self.num_nodes if of == "nodes" else self.num_edges).sum())
+        held, first = np.empty(total, dtype=found.kind), 0
+        for rows in self.scan(found):
             held[first : first + len(rows)] = rows[:, place]
             first += len(rows)
-        return self._file.column(self._raw, held).values
+        return self._column(raw, held)
 
 
 class GraphsOnDisk(HeldElsewhere):
@@ -327,7 +290,6 @@ class GraphsOnDisk(HeldElsewhere):
         object.__setattr__(self, "num_graphs", file.about.num_graphs)
 
     file: DiskFile
-    recipe: FeatureRecipe | None
 
     def prepared(self, recipe: FeatureRecipe) -> GraphsOnDisk:
         """The graphs with the features that a recipe makes, which is done when they are read."""
@@ -347,17 +309,6 @@ class GraphsOnDisk(HeldElsewhere):
     def num_edges(self) -> int:
         """Number of listed edges of all graphs together, ``E``."""
         return int(self.file.num_edges.sum())
-
-    @property
-    def num_features(self) -> int:
-        """Width of the node features, ``d_x``."""
-        return self.file.about.layout.num_features if self.recipe is None else self.recipe.width
-
-    @property
-    def num_edge_features(self) -> int:
-        """Width of the edge attributes, ``d_e``; zero where there are none."""
-        layout = self.file.about.layout
-        return layout.num_edge_features if self.recipe is None else self.recipe.edge_width
 
     @property
     def device(self) -> torch.device:
