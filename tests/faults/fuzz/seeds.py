@@ -177,7 +177,7 @@ def run() -> tuple[Run, dict[str, bytes]]:
     """A run on these, and the files of its folder."""
     with tempfile.TemporaryDirectory() as folder:
         made = pretrain(tables(), SETTINGS, out=folder, device="cpu")
-        return made, _files(Path(folder))
+        return made, files_of(Path(folder))
 
 
 @cache
@@ -186,7 +186,7 @@ def fine_tuned() -> dict[str, bytes]:
     begun = pretrain(toy_graphs(8), SETTINGS, device="cpu")
     with tempfile.TemporaryDirectory() as folder:
         finetune(begun, toy_graphs(24), epochs=1, floor=False, out=folder, device="cpu")
-        return _files(Path(folder))
+        return files_of(Path(folder))
 
 
 TUNING: dict[str, Any] = {"epochs": 2, "hidden": 2, "batch_size": 16, "test": 0.4}
@@ -211,7 +211,7 @@ def fine_tuning() -> dict[str, bytes]:
     with tempfile.TemporaryDirectory() as folder:
         with suppress(KeyboardInterrupt):
             finetune(run, data, out=folder, on_epoch=stop, **TUNING)
-        return _files(Path(folder))
+        return files_of(Path(folder))
 
 
 @cache
@@ -272,7 +272,8 @@ def benchmark_cache() -> bytes:
         return (Path(folder) / "TINY" / CACHE).read_bytes()
 
 
-def _files(folder: Path) -> dict[str, bytes]:
+def files_of(folder: Path) -> dict[str, bytes]:
+    """The files of a folder."""
     return {path.name: path.read_bytes() for path in sorted(folder.iterdir()) if path.is_file()}
 
 
