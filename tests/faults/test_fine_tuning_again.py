@@ -13,7 +13,7 @@ import torch
 import lg2ar
 from commands import Command
 from faults.fuzz import seeds
-from faults.test_changed_runs import changed
+from faults.test_changed_runs import Change, changed, drop, put
 from lg2ar import checkpoint
 from lg2ar.data.toy import toy_graphs
 from lg2ar.errors import InputError
@@ -192,10 +192,7 @@ def test_an_encoder_of_another_name_is_not_written_elsewhere(tmp_path: Path) -> 
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
-Tensors = dict[str, torch.Tensor]
-
-
-def with_tensors(folder: Path, change: Any) -> None:
+def with_tensors(folder: Path, change: Change) -> None:
     """A state whose tensors were changed, and their checksum with them."""
     for name, held in seeds.fine_tuning().items():
         (folder / name).write_bytes(held)
@@ -206,22 +203,7 @@ def with_tensors(folder: Path, change: Any) -> None:
     checkpoint.write_folder(folder, BEGUN, kept, parts)
 
 
-def drop(start: str) -> Any:
-    def change(tensors: Tensors) -> None:
-        del tensors[next(key for key in tensors if key.startswith(start))]
-
-    return change
-
-
-def put(start: str, end: str, value: Any) -> Any:
-    def change(tensors: Tensors) -> None:
-        key = next(key for key in tensors if key.startswith(start) and key.endswith(end))
-        tensors[key] = value(tensors[key])
-
-    return change
-
-
-CHANGES: dict[str, Any] = {
+CHANGES: dict[str, Change] = {
     "a weight is missing": drop("network."),
     "a best weight is missing": drop("best."),
     "a moment is missing": drop("optimizer."),

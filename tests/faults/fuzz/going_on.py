@@ -223,10 +223,11 @@ def _search(folder: Path, trials: int, worker: Callable[..., TrialResult]) -> An
         mock.patch.object(TrialWorker, "__call__", worker),
         mock.patch("lg2ar.tuning.shared.PATIENCE", 0.0),
         mock.patch("lg2ar.tuning.shared.TRIES", 1),
+        mock.patch("lg2ar.tuning.search.PAUSE", 0.02),
         mock.patch.object(_VersionManager, "get_head_version", _newest),
     ):
         return tune(
-            toy_graphs(6), folder, trials=trials, settings=SEARCH, device="cpu", timeout=2.0
+            toy_graphs(6), folder, trials=trials, settings=SEARCH, device="cpu", timeout=0.5
         )
 
 
@@ -244,16 +245,25 @@ def _stopped(worker: TrialWorker, job: TrialJob) -> TrialResult:
     raise KeyboardInterrupt
 
 
+# One that is stopped lines its trial up again; one that is killed has no time to.
+_KILLED = (
+    "UPDATE trials SET state = 'RUNNING', datetime_complete = NULL WHERE state = 'FAIL'",
+    "DELETE FROM trial_user_attributes WHERE trial_id = 3",
+    "DELETE FROM trial_system_attributes WHERE trial_id = 3",
+    "DELETE FROM trials WHERE state = 'WAITING'",
+)
+
+
 @cache
 def study() -> list[bytes]:
-    """A search that was stopped in its second trial: as statements, and as the file."""
+    """A search that was killed in its second trial: as statements, and as the file."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / DATABASE
         with suppress(KeyboardInterrupt):
             _search(Path(folder), 2, _stopped)
         with _connected(path) as connection:
-            connection.execute("PRAGMA page_size = 512")
-            connection.execute("VACUUM")
+            for statement in (*_KILLED, "PRAGMA page_size = 512", "VACUUM"):
+                connection.execute(statement)
             text = ";\n".join(line.rstrip(";") for line in connection.iterdump())
         return [text.encode(), path.read_bytes()]
 
