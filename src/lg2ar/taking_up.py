@@ -22,9 +22,7 @@ def check_weights(module: nn.Module, weights: Mapping[str, Tensor]) -> None:
         raise ValueError("weights of another shape")
 
 
-def check_moments(
-    optimizer: torch.optim.Adam, moments: Mapping[int, Mapping[str, Tensor]]
-) -> None:
+def check_moments(optimizer: torch.optim.Adam, moments: Mapping[int, Mapping[str, Tensor]]) -> None:
     """See that moments are an optimiser's; PyTorch would read beyond the end of shorter ones.
 
     Args:

@@ -134,7 +134,14 @@ class FinetuneReplace(Finetune):
         older = self.shared / "older"
         if not older.exists():
             other = ["--set", "epochs=2", "--no-floor", "--device", "cpu"]
-            command = ["finetune", self.shared / "run", "tu:TINY", "--out", older, *other]
+            command: list[str | Path] = [
+                "finetune",
+                self.shared / "run",
+                "tu:TINY",
+                "--out",
+                older,
+                *other,
+            ]
             commands.ok(*command)
             fault = Fault(kind="kill", at=20, under=str(older))
             more = ["--replace", "--seed", "5", "--set", "epochs=40"]

@@ -139,7 +139,7 @@ def test_an_older_model_of_another_run_or_column_is_not(older_model: Path) -> No
     for place, key in (("config", "dropout"), ("target", "column")):
         other = {**head, place: {**head[place], key: {"dropout": 0.1, "column": "z"}[key]}}
         (older_model / FILE).write_text(json.dumps(other))
-        with pytest.raises(InputError, match="the run's dropout = 0.1|labels = 'z'"):
+        with pytest.raises(InputError, match=r"the run's dropout = 0\.1|labels = 'z'"):
             older(older_model)
 
 
@@ -239,7 +239,15 @@ def test_the_command_line_says_it_in_one_sentence(
     out, lg2ar_ = tmp_path / "out", Command(monkeypatch, capsys)
     small = ["--set", "hidden=2", "--set", "layers=1", "--set", "epochs=1", "--device", "cpu"]
     lg2ar_.ok("pretrain", "toy-graphs", "--out", tmp_path / "run", *small)
-    command = ["finetune", tmp_path / "run", "toy-graphs", "--out", out, "--set", "epochs=1"]
+    command: list[str | Path] = [
+        "finetune",
+        tmp_path / "run",
+        "toy-graphs",
+        "--out",
+        out,
+        "--set",
+        "epochs=1",
+    ]
     out.mkdir()
     with_tensors(out, lambda tensors: None)
     assert "was begun with" in lg2ar_.refused(*command, "--resume")

@@ -385,8 +385,9 @@ def _imported(node: ast.AST) -> Iterator[tuple[str, str]]:
     """What a line of imports makes known: the name here, and the full one."""
     if isinstance(node, ast.Import):
         for alias in node.names:
-            yield (alias.asname or alias.name.partition(".")[0]), (
-                alias.name if alias.asname else alias.name.partition(".")[0]
+            yield (
+                (alias.asname or alias.name.partition(".")[0]),
+                (alias.name if alias.asname else alias.name.partition(".")[0]),
             )
             yield alias.name, alias.name
     if isinstance(node, ast.ImportFrom) and not node.level:

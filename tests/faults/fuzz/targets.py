@@ -232,7 +232,6 @@ TARGETS: dict[str, Target] = {
         Target("npz", lambda: [seeds.npz()], _as_file("some.npz")),
         Target("sqlite", lambda: [seeds.sqlite()], _read_disk),
         Target("sqlite-statements", lambda: [seeds.sqlite_statements()], _read_statements),
-        Target("graph-folder", lambda: [_bundle(*going_on.mapped().values())], going_on.read_mapped),
         Target("planetoid", _planetoid, _read_benchmark("citeseer", "CiteSeer", *PLANETOID)),
         Target("amazon", lambda: [seeds.amazon()], _read_benchmark("photo", "Photo", AMAZON)),
         Target(
