@@ -73,6 +73,8 @@ UNREADABLE = {
         "UPDATE trial_system_attributes SET value_json = '{\"other\": 1}'"
     ),
     "lined up with a word": "UPDATE trial_system_attributes SET value_json = '[1]'",
+    "a setting of the next trial": "UPDATE trial_params SET trial_id = 3 WHERE trial_id = 2",
+    "words of the next trial": "UPDATE trial_user_attributes SET trial_id = 3 WHERE trial_id = 2",
     "a table that is gone": "DROP TABLE trial_values",
     "another study": "UPDATE studies SET study_name = 'other'",
     "a trigger": (

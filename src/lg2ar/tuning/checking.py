@@ -15,6 +15,17 @@ from lg2ar.tuning.trials import find_optuna
 _NUMBERS = ("untrained", "test", "untrained test", "epochs")
 _WORDS = ("owner", "broken")
 
+# Optuna's tables with rows that belong to trials, and how to look for one that belongs to none.
+_OF_TRIALS = (
+    "trial_params",
+    "trial_values",
+    "trial_intermediate_values",
+    "trial_user_attributes",
+    "trial_system_attributes",
+    "trial_heartbeats",
+)
+_LOST = "SELECT 1 FROM {table} WHERE trial_id NOT IN (SELECT trial_id FROM trials) LIMIT 1"
+
 
 def check_readable(storage: Any, study: Any, where: str) -> None:
     """See that everything that a study holds can be read.
@@ -49,28 +60,37 @@ def check_chosen(study: Any, space: Space, where: str) -> None:
     Raises:
         InputError: When it is not.
     """
-    for trial in study.get_trials(deepcopy=False):
-        fixed = trial.system_attrs.get("fixed_params", {})
-        try:
-            for held in (trial.params, fixed):
+    try:
+        for trial in study.get_trials(deepcopy=False):
+            for held in (trial.params, trial.system_attrs.get("fixed_params", {})):
                 _check_values(held, space)
             for key, found in trial.distributions.items():
                 if found != _distribution(space[key]):
                     raise ValueError(f"another range of {key}")
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise _damaged(where, error) from None
+    except Exception as error:  # of whatever database, and of Optuna reading it
+        raise _damaged(where, error) from None
 
 
 def _check_tables(storage: Any) -> None:
-    """An SQLite file holds tables and nothing that acts by itself or is made of something else."""
+    """An SQLite file holds tables and nothing that acts by itself or is made of something else.
+
+    What belongs to a trial that is not there would belong to the next one.
+    """
     from sqlalchemy import text
 
     if storage.engine.dialect.name != "sqlite":
         return
     with storage.engine.connect() as connection:
         kinds = set(connection.execute(text("SELECT DISTINCT type FROM sqlite_master")).scalars())
+        lost = [
+            table
+            for table in _OF_TRIALS
+            if connection.execute(text(_LOST.format(table=table))).first() is not None
+        ]
     if not kinds <= {"table", "index"}:
         raise ValueError(f"it has a {min(kinds - {'table', 'index'})}")
+    if lost:
+        raise ValueError(f"{lost[0]} of a trial that is not there")
 
 
 def _check_trial(place: int, trial: Any) -> None:

@@ -227,7 +227,7 @@ def _search(folder: Path, trials: int, worker: Callable[..., TrialResult]) -> An
         mock.patch.object(_VersionManager, "get_head_version", _newest),
     ):
         return tune(
-            toy_graphs(6), folder, trials=trials, settings=SEARCH, device="cpu", timeout=0.5
+            toy_graphs(6), folder, trials=trials, settings=SEARCH, device="cpu", timeout=5.0
         )
 
 
