@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import os
 import sqlite3
 from pathlib import Path
 
@@ -96,3 +98,19 @@ def test_a_changed_study_is_refused(what: str, tmp_path: Path) -> None:
 
 def test_an_unchanged_study_is_gone_on_with(tmp_path: Path) -> None:
     assert going_on.read_study(changed(tmp_path), tmp_path).finished == 2
+
+
+@pytest.mark.skipif("sys.platform != 'linux'", reason="counts open files as Linux tells them")
+def test_a_search_leaves_no_file_open(tmp_path: Path) -> None:
+    data = changed(tmp_path)
+
+    def opened() -> list[str]:
+        links = [f"/proc/self/fd/{number}" for number in os.listdir("/proc/self/fd")]
+        return [found for link in links if DATABASE in (found := os.path.realpath(link))]
+
+    gc.disable()  # which would close them some time
+    try:
+        going_on.read_study(data, tmp_path)
+        assert opened() == []
+    finally:
+        gc.enable()

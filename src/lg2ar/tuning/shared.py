@@ -88,6 +88,8 @@ class SharedStudy:
         self._beats.join()
         for trial in list(self._running.values()):  # interrupted: to be done when it goes on
             self._give_up(trial.number)
+        self.storage.remove_session()
+        self.storage.engine.dispose()  # or its files stay open until somebody tidies up
 
     def begin(self, about: Mapping[str, Any], first: Mapping[str, Any], where: str) -> None:
         """Make sure that the study is the one that is wanted, and has its first trial.

@@ -231,7 +231,15 @@ def _search(folder: Path, trials: int, worker: Callable[..., TrialResult]) -> An
         )
 
 
-_newest = cache(_VersionManager.get_head_version)  # which reads ten files each time
+_find_newest = _VersionManager.get_head_version
+_known: list[str] = []
+
+
+def _newest(manager: Any) -> str:
+    """Optuna's newest format, for which it would read ten files each time."""
+    if not _known:
+        _known.append(_find_newest(manager))
+    return _known[0]
 
 
 def _easy(worker: TrialWorker, job: TrialJob) -> TrialResult:
