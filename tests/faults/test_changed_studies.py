@@ -96,6 +96,18 @@ def test_a_changed_study_is_refused(what: str, tmp_path: Path) -> None:
         going_on.read_study(data, tmp_path)
 
 
+@pytest.mark.parametrize("table", ["trials", "trial_values"])
+def test_a_table_without_a_key_is_refused(table: str, tmp_path: Path) -> None:
+    data = changed(
+        tmp_path,
+        f"CREATE TABLE other AS SELECT * FROM {table}",
+        f"DROP TABLE {table}",
+        f"ALTER TABLE other RENAME TO {table}",
+    )
+    with pytest.raises(InputError, match=f"{table} has no key"):
+        going_on.read_study(data, tmp_path)
+
+
 def test_an_unchanged_study_is_gone_on_with(tmp_path: Path) -> None:
     assert going_on.read_study(changed(tmp_path), tmp_path).finished == 2
 

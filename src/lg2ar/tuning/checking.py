@@ -24,6 +24,7 @@ _OF_TRIALS = (
     "trial_system_attributes",
     "trial_heartbeats",
 )
+_COLUMNS = "PRAGMA table_info({table})"
 _LOST = "SELECT 1 FROM {table} WHERE trial_id NOT IN (SELECT trial_id FROM trials) LIMIT 1"
 
 
@@ -87,6 +88,16 @@ def _check_tables(storage: Any) -> None:
             for table in _OF_TRIALS
             if connection.execute(text(_LOST.format(table=table))).first() is not None
         ]
+        keyless = [
+            table
+            for table in ("trials", *_OF_TRIALS)
+            if [
+                row.type for row in connection.execute(text(_COLUMNS.format(table=table))) if row.pk
+            ]
+            != ["INTEGER"]
+        ]
+    if keyless:
+        raise ValueError(f"{keyless[0]} has no key")
     if not kinds <= {"table", "index"}:
         raise ValueError(f"it has a {min(kinds - {'table', 'index'})}")
     if lost:
