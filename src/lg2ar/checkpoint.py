@@ -17,6 +17,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -36,6 +37,7 @@ FORMAT = 2
 UNSEALED = 1  # the format before this one
 RUN_FILE = "run.json"
 DIGITS = 16  # of the SHA-256 of a weight file, in its name
+_OURS = re.compile(rf"[a-z]+-[0-9a-f]{{{DIGITS}}}\.safetensors")
 
 Tensors = dict[str, torch.Tensor]
 
@@ -239,10 +241,10 @@ def read_part(folder: str | Path, file: str, head: dict[str, Any], part: str) ->
 
 
 def _named_files(path: Path) -> set[str]:
-    """The weight files that a folder's JSON file names, if there is one."""
+    """The weight files that a folder's JSON file names, if there is one; no other files."""
     try:
         files = json.loads(path.read_text(encoding="utf-8"))["files"].values()
-        return {item["name"] for item in files if Path(item["name"]).name == item["name"]}
+        return {item["name"] for item in files if _OURS.fullmatch(item["name"])}
     except (OSError, ValueError, RecursionError, KeyError, TypeError, AttributeError):
         return set()
 

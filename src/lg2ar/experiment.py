@@ -412,7 +412,7 @@ def _check_same(out: str, earlier: Checkpoint, config: Config, dataset: Dataset)
 def _take_up(out: str, trainer: Trainer, earlier: Checkpoint, epochs: int) -> None:
     try:
         trainer.restore(earlier.training, earlier.progress)
-    except (KeyError, TypeError, ValueError, RuntimeError):
+    except (KeyError, TypeError, ValueError, RuntimeError, AttributeError):
         raise InputError(
             f"{out}: what it holds to resume from does not fit its settings; restore the folder or "
             "train again."

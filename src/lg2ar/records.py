@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 import importlib.metadata
 import json
-import math
 import platform
+import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import cache
@@ -63,7 +63,8 @@ class EpochRecord:
         numbers += [number for row in rows for number in row]
         if not shape or not all(type(number) is int for number in whole):
             raise TypeError("an epoch of no known kind")
-        if not all(isinstance(n, int | float) and abs(n) < math.inf for n in numbers):
+        most = sys.float_info.max  # whole numbers of JSON may be beyond it
+        if not all(isinstance(n, int | float) and abs(n) <= most for n in numbers):
             raise TypeError("an epoch of no known kind")
         return record
 

@@ -20,6 +20,7 @@ from lg2ar.model import Method, StepOutput
 from lg2ar.records import EpochRecord
 from lg2ar.sampling import float32, private_randomness, repeatable, seed_from
 from lg2ar.shortage import is_shortage
+from lg2ar.taking_up import check_moments, check_weights
 
 Batches = Callable[[int], Iterable[GraphBatch]]
 OnEpoch = Callable[[EpochRecord], None]
@@ -230,10 +231,22 @@ class Trainer:
         return self._tensors(), progress
 
     def restore(self, tensors: dict[str, Tensor], progress: dict[str, Any]) -> None:
-        """Go back to a state that :meth:`state` gave."""
+        """Go back to a state that :meth:`state` gave.
+
+        Raises:
+            KeyError, TypeError, ValueError, RuntimeError, AttributeError: When it is another's.
+        """
+        heads = self.model.num_heads
+        history = [EpochRecord.from_dict(record, heads) for record in progress["history"]]
+        best, loss = progress["best_epoch"], progress["best_loss"]
+        if [record.epoch for record in history] != list(range(1, len(history) + 1)):
+            raise ValueError("epochs out of their order")
+        if type(best) is not int or not 0 <= best <= len(history):
+            raise ValueError("a best epoch that was none")
         self._load(tensors)
-        self.history = [EpochRecord(**record) for record in progress["history"]]
-        self.best_epoch, self.best_loss = progress["best_epoch"], progress["best_loss"]
+        if not self._weights_finite() or (self.best_weights and type(loss) is not float):
+            raise ValueError("what no training comes to")
+        self.history, self.best_epoch, self.best_loss = history, best, loss
         if self.patience and not self.best_weights:  # patience begins to count here
             self.best_epoch, self.best_loss = self.epoch, math.inf
 
@@ -260,12 +273,17 @@ class Trainer:
             part, _, name = key.partition(".")
             # Adam wants its step count where it left it, on the CPU.
             parts[part][name] = value.clone() if part == "optimizer" else value.to(self.device)
-        self.model.load_state_dict(parts["model"])
-        self.best_weights = parts["best"]
+        check_weights(self.model, parts["model"])
+        if parts["best"]:
+            check_weights(self.model, parts["best"])
         states: dict[str, dict[int, dict[str, Tensor]]] = {name: {} for name in self.optimizers}
         for key, value in parts["optimizer"].items():
             name, index, moment = key.split(".")
             states[name].setdefault(int(index), {})[moment] = value
+        for name, optimizer in self.optimizers.items():
+            check_moments(optimizer, states[name])
+        self.model.load_state_dict(parts["model"])
+        self.best_weights = parts["best"]
         for name, optimizer in self.optimizers.items():
             groups = optimizer.state_dict()["param_groups"]
             optimizer.load_state_dict({"state": states[name], "param_groups": groups})

@@ -1,4 +1,4 @@
-"""The five long commands as jobs: what to call, what must hold after a kill, what to compare.
+"""The long commands as jobs: what to call, what must hold after a kill, what to compare.
 
 Every job is done once without a fault; what it leaves is what a killed and resumed one must leave.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 import sqlite3
 import tomllib
 from abc import ABC, abstractmethod
@@ -15,9 +16,14 @@ from typing import Any
 
 import pandas as pd
 
-from faults.harness import Commands
+from faults.harness import KILLED, Commands, Fault
 from lg2ar import checkpoint
+from lg2ar.data.arrays import write_arrays
+from lg2ar.data.conversion import write_on_disk
+from lg2ar.data.mapped_layout import check_sums
+from lg2ar.data.mapping import write_mapped
 from lg2ar.data.on_disk import read_on_disk
+from lg2ar.data.toy import toy_graphs, toy_nodes
 from lg2ar.finetuning import load_finetuned
 from lg2ar.finetuning.progress import BEGUN
 from lg2ar.finetuning.saved import FILE
@@ -109,6 +115,44 @@ class Finetune(Job):
         return lasting(head)
 
 
+class FinetuneReplace(Finetune):
+    """Fine-tuning in the place of another model, beside which yet another one was begun."""
+
+    name = "finetune --replace"
+
+    def __init__(self, folder: Path, shared: Path) -> None:
+        super().__init__(folder, shared)
+        self.take_older()
+
+    def take_older(self) -> None:
+        """What is there before the command."""
+        if (self.shared / "older").exists():
+            shutil.copytree(self.shared / "older", self.out, dirs_exist_ok=True)
+
+    def prepare(self, commands: Commands) -> None:
+        super().prepare(commands)
+        older = self.shared / "older"
+        if not older.exists():
+            other = ["--set", "epochs=2", "--no-floor", "--device", "cpu"]
+            command: list[str | Path] = [
+                "finetune",
+                self.shared / "run",
+                "tu:TINY",
+                "--out",
+                older,
+                *other,
+            ]
+            commands.ok(*command)
+            fault = Fault(kind="kill", at=20, under=str(older))
+            more = ["--replace", "--seed", "5", "--set", "epochs=40"]
+            assert commands.run(*command, *more, fault=fault)[0] == KILLED
+            assert (older / BEGUN).exists()
+        self.take_older()
+
+    def command(self) -> list[str | Path]:
+        return [*super().command(), "--replace"]
+
+
 class Reproduce(Job):
     """Three runs of a study; finished ones are not done again."""
 
@@ -178,9 +222,6 @@ class Convert(Job):
 
     def prepare(self, commands: Commands) -> None:
         if not (self.shared / "many.npz").exists():
-            from lg2ar.data.arrays import write_arrays
-            from lg2ar.data.toy import toy_graphs
-
             write_arrays(self.shared / "many.npz", toy_graphs(3000))
 
     def check(self) -> None:
@@ -190,6 +231,45 @@ class Convert(Job):
     def result(self) -> Any:
         assert [path.name for path in self.folder.iterdir() if path.is_file()] == [self.out.name]
         return hashlib.sha256(self.out.read_bytes()).hexdigest()
+
+
+class ConvertReplace(Convert):
+    """Graphs into an SQLite file, in the place of others."""
+
+    name = "convert --replace"
+
+    def __init__(self, folder: Path, shared: Path) -> None:
+        super().__init__(folder, shared)
+        write_on_disk(self.out, toy_graphs(20))
+
+    def command(self) -> list[str | Path]:
+        return [*super().command(), "--replace"]
+
+
+class Map(Job):
+    """One large graph into a folder, in the place of another."""
+
+    name = "convert --replace, a folder"
+
+    def __init__(self, folder: Path, shared: Path) -> None:
+        super().__init__(folder, shared)
+        self.out = folder / "one.graph"
+        write_mapped(self.out, toy_nodes(20))
+
+    def command(self) -> list[str | Path]:
+        return ["convert", self.shared / "one.npz", self.out, "--replace"]
+
+    def prepare(self, commands: Commands) -> None:
+        if not (self.shared / "one.npz").exists():
+            write_arrays(self.shared / "one.npz", toy_nodes(4000))
+
+    def check(self) -> None:
+        if self.out.exists():
+            check_sums(self.out)
+
+    def result(self) -> Any:
+        assert [path.name for path in self.folder.iterdir()] == [self.out.name]
+        return {path.name: path.read_bytes() for path in self.out.iterdir()}
 
 
 # A search of two settings in short trials.
@@ -203,7 +283,17 @@ FIXED: dict[str, Any] = {
     "bound": "jsd",
 }
 JOBS: dict[str, type[Job]] = {
-    job.name: job for job in (Pretrain, Finetune, Reproduce, Tune, Convert)
+    job.name: job
+    for job in (
+        Pretrain,
+        Finetune,
+        FinetuneReplace,
+        Reproduce,
+        Tune,
+        Convert,
+        ConvertReplace,
+        Map,
+    )
 }
 
 

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from torch import Tensor
 
-from faults.fuzz import seeds
+from faults.fuzz import going_on, seeds
+from lg2ar import checkpoint
 from lg2ar.errors import InputError
+from lg2ar.experiment import pretrain
 from lg2ar.finetuning.saved import load_finetuned
 from lg2ar.runs import load
+
+Tensors = dict[str, Tensor]
+Change = Callable[[Tensors], None]
 
 
 def changed(files: dict[str, bytes], file: str, place: str, value: Any, folder: Path) -> None:
@@ -50,6 +58,88 @@ def test_of_a_run(place: str, value: Any, tmp_path: Path) -> None:
     changed(seeds.run()[1], "run.json", place, value, tmp_path)
     with pytest.raises(InputError):
         load(tmp_path, device="cpu")
+
+
+@pytest.mark.parametrize("name", ["notes.txt", "a\0b", "\ud800", "model-notes.txt"])
+def test_what_a_run_names_is_not_removed(name: str, tmp_path: Path) -> None:
+    """A run folder that calls somebody's notes its weights, written to again."""
+    for own in ("notes.txt", "model-notes.txt"):
+        (tmp_path / own).write_text("mine")
+    files = going_on.trained()
+    changed(files, "run.json", "files.other", {"name": name, "sha256": "0"}, tmp_path)
+    pretrain(seeds.tables(), {"epochs": 2}, out=tmp_path, resume=True, device="cpu")
+    left = {path.name for path in tmp_path.iterdir()}
+    assert {"notes.txt", "model-notes.txt"} < left
+    assert len(left) == 5
+
+
+TRAINING: list[tuple[str, Any]] = [
+    ("progress.history", 3),
+    ("progress.history", [[]]),
+    ("progress.history", []),  # fewer epochs than the best one
+    ("progress.history.0.epoch", 2),
+    ("progress.history.0.draws", None),
+    ("progress.history.0.loss", 10**400),
+    ("progress.best_epoch", "1"),
+    ("progress.best_epoch", -1),
+    ("progress.best_epoch", 10**30),
+    ("progress.best_loss", "low"),
+    ("progress.best_loss", None),
+    ("files.training", None),
+    ("files.training.name", "\0"),
+]
+
+
+@pytest.mark.parametrize(("place", "value"), TRAINING)
+def test_of_a_run_that_is_gone_on_with(place: str, value: Any, tmp_path: Path) -> None:
+    changed(going_on.trained(), "run.json", place, value, tmp_path)
+    with pytest.raises(InputError):
+        pretrain(seeds.tables(), {"epochs": 2}, out=tmp_path, resume=True, device="cpu")
+
+
+def drop(start: str) -> Change:
+    def change(held: Tensors) -> None:
+        del held[next(key for key in held if key.startswith(start))]
+
+    return change
+
+
+def put(start: str, end: str, value: Callable[[Tensor], Tensor]) -> Change:
+    def change(held: Tensors) -> None:
+        key = next(key for key in held if key.startswith(start) and key.endswith(end))
+        held[key] = value(held[key])
+
+    return change
+
+
+CHANGES: dict[str, Change] = {
+    "a weight is missing": drop("model."),
+    "a best weight is missing": drop("best."),
+    "a moment is missing": drop("optimizer.base."),
+    "a weight of another shape": put("model.", "weight", lambda held: held[:1]),
+    "a weight of another type": put("model.", "weight", lambda held: held.double()),
+    "a weight that is no number": put("model.", "weight", lambda held: held * torch.nan),
+    "a best weight of another shape": put("best.", "weight", lambda held: held[:0]),
+    "a shorter moment": put("optimizer.", "exp_avg", lambda held: held[:0]),
+    "a shorter moment of the other kind": put("optimizer.", "exp_avg_sq", lambda held: held[:0]),
+    "no step": put("optimizer.", "step", lambda held: held * 0),
+    "many steps": put("optimizer.", "step", lambda held: torch.ones(3)),
+    "another optimiser": lambda held: held.update({"optimizer.x.0.step": torch.ones(())}),
+    "a weight too many": lambda held: held.update({"optimizer.base.999.step": torch.ones(())}),
+    "another part": lambda held: held.update(other=torch.zeros(1)),
+}
+
+
+@pytest.mark.parametrize("what", CHANGES)
+def test_tensors_of_a_run_that_is_gone_on_with(what: str, tmp_path: Path) -> None:
+    """PyTorch does not look: it would read and write beyond the end of a shorter moment."""
+    for name, content in going_on.trained().items():
+        (tmp_path / name).write_bytes(content)
+    held = checkpoint.read(tmp_path, with_training=True)
+    CHANGES[what](held.training)
+    checkpoint.write(tmp_path, held)
+    with pytest.raises(InputError, match="what it holds to resume from does not fit"):
+        pretrain(seeds.tables(), {"epochs": 2}, out=tmp_path, resume=True, device="cpu")
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from faults.fuzz.targets import TARGETS, Target
 from lg2ar.errors import InputError
 
 CORPUS = Path(__file__).parent / "fuzz" / "corpus"  # TARGET-NAME: each was read badly once
-SLOW = {"planetoid": 10, "amazon": 10}
+SLOW = {"planetoid": 10, "amazon": 10, "study": 20}
 
 
 @pytest.fixture

@@ -77,6 +77,22 @@ class RawColumn:
     values: tuple[str, ...] = ()
     counts: tuple[int, ...] = ()
 
+    @classmethod
+    def from_dict(cls, held: Mapping[str, Any]) -> RawColumn:
+        """The column as JSON has it, which another hand may have changed.
+
+        Raises:
+            TypeError, KeyError: When it is something else.
+        """
+        raw = cls(**{**held, "values": tuple(held["values"]), "counts": tuple(held["counts"])})
+        words = all(isinstance(word, str) for word in (raw.name, *raw.values))
+        counts = all(type(count) is int and count >= 0 for count in (raw.missing, *raw.counts))
+        if not words or not counts or raw.kind not in ("number", "category"):
+            raise TypeError("a column of no known kind")
+        if len(raw.values) != len(raw.counts) or len(set(raw.values)) != len(raw.values):
+            raise TypeError("a column whose values are not counted")
+        return raw
+
     def column(self, held: np.ndarray) -> Column:
         """The column, of the numbers or of the codes of categories that are kept.
 
@@ -117,11 +133,7 @@ class Layout:
             TypeError, KeyError: When it is something else.
         """
         raws = {
-            of: tuple(
-                RawColumn(**{**raw, "values": tuple(raw["values"]), "counts": tuple(raw["counts"])})
-                for raw in held[of]
-            )
-            for of in ("nodes", "edges")
+            of: tuple(RawColumn.from_dict(raw) for raw in held[of]) for of in ("nodes", "edges")
         }
         return cls(**{**held, **raws})
 

@@ -30,6 +30,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from tokenize import TokenError
 from typing import Any
 
 import numpy as np
@@ -129,7 +130,8 @@ class Manifest:
             ValueError, TypeError, KeyError: When there is such.
         """
         self.layout.check_counts(self.num_nodes, self.num_edges)
-        if not self.num_nodes or not isinstance(self.made_of, str):
+        texts = (self.name, self.made_of, *self.targets, *(self.classes or ()), *self.notes)
+        if not self.num_nodes or not all(isinstance(text, str) for text in texts):
             raise ValueError("a count is not a whole number, or a text is none")
         for of in ("nodes", "edges"):
             raws = self.layout.nodes if of == "nodes" else self.layout.edges
@@ -232,7 +234,8 @@ def open_array(folder: Path, name: str, file: ArrayFile) -> np.ndarray:
         raise damaged(folder, f"{path.name} is missing") from None
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error}).") from None
-    except (ValueError, TypeError, OverflowError) as error:
+    # NumPy reads the header as Python's own words.
+    except (ValueError, TypeError, OverflowError, SyntaxError, TokenError) as error:
         raise damaged(folder, f"{path.name}: {str(error)[:200]}") from None
 
 

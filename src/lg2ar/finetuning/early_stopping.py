@@ -18,6 +18,7 @@ from lg2ar.finetuning.splits import Split
 from lg2ar.finetuning.targets import Target
 from lg2ar.sampling import repeatable, seed_from
 from lg2ar.shortage import is_shortage
+from lg2ar.taking_up import check_moments, check_weights
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,6 +81,21 @@ class TunedEpoch:
     loss: float
     validation_loss: float
 
+    @classmethod
+    def read(cls, held: Any) -> list[TunedEpoch]:
+        """All records of a fine-tuning, as JSON has them.
+
+        Raises:
+            TypeError: When they are something else.
+        """
+        records = [cls(**record) for record in held]
+        losses = [loss for item in records for loss in (item.loss, item.validation_loss)]
+        if not all(type(loss) is float and math.isfinite(loss) for loss in losses):
+            raise TypeError("a loss that is no number")
+        if [record.epoch for record in records] != list(range(1, len(records) + 1)):
+            raise TypeError("epochs out of their order")
+        return records
+
 
 OnTunedEpoch = Callable[[TunedEpoch], None]
 
@@ -94,10 +110,12 @@ class State:
     Attributes:
         tensors: Weights, the best ones so far, and Adam's moments.
         history: One record per epoch.
+        where: What to call it in errors.
     """
 
     tensors: dict[str, Tensor]
     history: list[TunedEpoch]
+    where: str = "the earlier state"
 
 
 def fit(
@@ -134,7 +152,7 @@ def fit(
     """
     fitting = _Fitting(network, rows, wanted, split, target, settings)
     if earlier is not None:
-        fitting.restore(earlier)
+        fitting.take_up(earlier)
     good = fitting.state()
     try:
         while not fitting.done:
@@ -215,17 +233,29 @@ class _Fitting:
                 tensors[f"optimizer.{place}.{name}"] = value.detach().clone()
         return State(tensors, list(self.history))
 
+    def take_up(self, state: State) -> None:
+        try:
+            self.restore(state)
+        except (KeyError, ValueError, RuntimeError):
+            raise InputError(
+                f"{state.where}: what it holds to go on from does not fit the settings; begin "
+                "again (--replace)."
+            ) from None
+
     def restore(self, state: State) -> None:
         parts: dict[str, dict[str, Tensor]] = {"network": {}, "best": {}, "optimizer": {}}
         for key, value in state.tensors.items():
             part, _, name = key.partition(".")
             parts[part][name] = value.clone()
-        self.network.load_state_dict(parts["network"])
-        self.best = {name: value.to(self.wanted.device) for name, value in parts["best"].items()}
+        check_weights(self.network, parts["network"])
+        check_weights(self.network, parts["best"])
         moments: dict[int, dict[str, Tensor]] = {}
         for key, value in parts["optimizer"].items():
             place, _, name = key.partition(".")
             moments.setdefault(int(place), {})[name] = value
+        check_moments(self.optimizer, moments)
+        self.network.load_state_dict(parts["network"])
+        self.best = {name: value.to(self.wanted.device) for name, value in parts["best"].items()}
         groups = self.optimizer.state_dict()["param_groups"]
         self.optimizer.load_state_dict({"state": moments, "param_groups": groups})
         self.history = list(state.history)

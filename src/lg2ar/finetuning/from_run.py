@@ -27,7 +27,7 @@ from lg2ar.finetuning.early_stopping import (
 )
 from lg2ar.finetuning.network import Network, Rows
 from lg2ar.finetuning.progress import BEGUN, Progress, check_asked, check_free, print_of
-from lg2ar.finetuning.saved import FILE, FineTuned, check_level, load_finetuned
+from lg2ar.finetuning.saved import FILE, FineTuned, check_level, load_finetuned, made_as
 from lg2ar.finetuning.splits import Split, held_out_split
 from lg2ar.finetuning.targets import Labels, Target, Task, read_labels
 from lg2ar.graph import GraphBatch
@@ -84,7 +84,8 @@ def finetune(
         out: Folder to keep the result in; None keeps nothing.
         overwrite: Put the result in the place of the one in ``out``, if there is one.
         resume: Go on with what was begun in ``out``, if there is something; what comes out is what
-            would have come out without a break. A result that is there is given back.
+            would have come out without a break. A result that is there is given back. With
+            ``overwrite``, what was made or begun of something else is replaced.
         device: ``auto``, ``cpu`` or ``cuda``; a run that is loaded stays where it is.
         on_epoch: Called with ``pretrained`` or ``untrained`` and each epoch's record.
         reading: How the source is to be read, by option: see :func:`lg2ar.read`.
@@ -116,11 +117,22 @@ def finetune(
         **{"fraction": fraction, "test": test, "validation": validation, "floor": floor},
         **chosen.to_dict(),
     }
+    rows = {
+        "labelled": len(held.known),
+        "learned from": len(split.train),
+        "stopped by": len(split.validation),
+        "held out": len(split.test),
+    }
+    progress = Progress(folder, asked, resume, overwrite)
     if folder is not None and resume and _is_finished(folder):
-        tuned = load_finetuned(folder, next(run.model.parameters()).device)
-        check_asked(folder, tuned.asked, asked)
-        return tuned
-    progress = Progress(folder, asked, resume)
+        try:
+            tuned = load_finetuned(folder, next(run.model.parameters()).device)
+            check_asked(folder, tuned.made_from(), {**asked, **made_as(run.config, rows)})
+            progress.remove()  # what a kill at the last moment left
+            return tuned
+        except InputError:
+            if not overwrite:
+                raise
     work = _Work(run, run.recipe.apply(dataset), held, split, chosen, progress)
     network, history = work.fit("pretrained", run.model.base_encoder, on_epoch)
     scores = {"pretrained": work.score(network)}
@@ -138,12 +150,7 @@ def finetune(
         settings=chosen,
         history=history,
         scores=scores,
-        rows={
-            "labelled": len(held.known),
-            "learned from": len(split.train),
-            "stopped by": len(split.validation),
-            "held out": len(split.test),
-        },
+        rows=rows,
         data=describe(dataset),
         versions=versions(),
         reading=run.reading,

@@ -28,13 +28,25 @@ class Progress:
         folder: Where to; None keeps nothing.
         asked: What is to be done, as JSON has it: a fine-tuning goes on with the same only.
         resume: Whether to begin with what the folder holds.
+        overwrite: Whether what it holds is to be replaced, so that what was begun with something
+            else in mind is nothing to go on with.
     """
 
-    def __init__(self, folder: Path | None, asked: Mapping[str, Any], resume: bool) -> None:
+    def __init__(
+        self,
+        folder: Path | None,
+        asked: Mapping[str, Any],
+        resume: bool,
+        overwrite: bool = False,
+    ) -> None:
         self._folder, self._asked = folder, dict(asked)
         self._states: dict[str, State] = {}
         if folder is not None and resume and (folder / BEGUN).exists():
-            self._read(folder)
+            try:
+                self._states = self._read(folder)
+            except InputError:
+                if not overwrite:
+                    raise
 
     def state(self, stage: str) -> State | None:
         """What an encoder had come to."""
@@ -57,14 +69,21 @@ class Progress:
         if self._folder is not None:
             checkpoints.remove_folder(self._folder, BEGUN, STAGES)
 
-    def _read(self, folder: Path) -> None:
+    def _read(self, folder: Path) -> dict[str, State]:
         head = checkpoints.read_head(folder, BEGUN, "lg2ar finetune")
         try:
             check_asked(folder, head["asked"], self._asked)
-            for stage, records in head["histories"].items():
-                tensors = checkpoints.read_part(folder, BEGUN, head, stage)
-                history = [TunedEpoch(**record) for record in records]
-                self._states[stage] = State(tensors, history)
+            histories = {
+                stage: TunedEpoch.read(records) for stage, records in head["histories"].items()
+            }
+            if not histories.keys() <= set(STAGES):  # files are called so
+                raise KeyError("an encoder of no known name")
+            return {
+                stage: State(
+                    checkpoints.read_part(folder, BEGUN, head, stage), history, str(folder / BEGUN)
+                )
+                for stage, history in histories.items()
+            }
         except (KeyError, TypeError, AttributeError):
             raise InputError(
                 f"{folder / BEGUN}: damaged, a part of it is missing or of the wrong kind; begin "
@@ -86,12 +105,18 @@ def check_free(folder: Path) -> None:
 
 
 def check_asked(folder: Path, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-    """A fine-tuning goes on with the same run, data and settings only."""
+    """A fine-tuning goes on with the same run, data and settings only.
+
+    Args:
+        folder: Where it is.
+        before: What it was begun with, as far as that is known.
+        now: What is asked for.
+    """
     for key, value in now.items():
         if before.get(key, value) != value:
             raise InputError(
-                f"{folder}: was begun with {key} = {before[key]!r}, not {value!r}; go on with the "
-                "same, or choose another folder."
+                f"{folder}: was begun with {key} = {before[key]!r:.100}, not {value!r}; go on with "
+                "the same, replace it (--replace) or choose another folder."
             )
 
 

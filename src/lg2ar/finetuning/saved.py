@@ -137,6 +137,18 @@ class FineTuned:
         names = np.array(self.target.classes, dtype=object)
         return Predictions(ids, names[told.argmax(1)], told, self.target.classes)
 
+    def made_from(self) -> dict[str, Any]:
+        """What it was made from and how; of one of an earlier version, what can be seen of it."""
+        return {
+            "data": self.data.get("fingerprint"),
+            "labels": self.target.column,
+            "task": self.target.task,
+            "floor": "untrained" in self.scores,
+            **self.settings.to_dict(),
+            **made_as(self.config, self.rows),
+            **self.asked,
+        }
+
     def save(self, folder: str | Path) -> None:
         """Keep it in a folder; what is there stays until the new one is whole."""
         head = {
@@ -172,7 +184,11 @@ def load_finetuned(folder: str | Path, device: str | torch.device = "auto") -> F
         recipe = FeatureRecipe.from_dict(head["recipe"])
         target = Target.from_dict(head["target"])
         settings = TuningSettings(**head["settings"])
+        asked = head.get("asked", {})  # which earlier versions did not write down
         weights = checkpoints.read_part(folder, FILE, head, "network")
+        objects = ("scores", "rows", "data", "versions", "reading")
+        if not all(isinstance(item, dict) for item in (*map(head.get, objects), asked)):
+            raise TypeError("a part of the wrong kind")
         checkpoints.check_fit(lambda: make_network(config, recipe, target, settings), weights)
         network = make_network(config, recipe, target, settings)
         network.load_state_dict(weights)
@@ -182,13 +198,13 @@ def load_finetuned(folder: str | Path, device: str | torch.device = "auto") -> F
             target=target,
             network=network.to(choose_device(device)).eval(),
             settings=settings,
-            history=[TunedEpoch(**record) for record in head["history"]],
+            history=TunedEpoch.read(head["history"]),
             scores=head["scores"],
             rows=head["rows"],
             data=head["data"],
             versions=head["versions"],
             reading=head["reading"],
-            asked=head.get("asked", {}),  # which earlier versions did not write down
+            asked=asked,
         )
     except (KeyError, TypeError, AttributeError, RuntimeError):
         raise InputError(
@@ -210,6 +226,13 @@ def make_network(
         config.level,
         frozen=settings.freeze,
     )
+
+
+def made_as(config: Config, rows: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings of the run, and numbers of rows, in the words of an error."""
+    return {f"the run's {key}": value for key, value in config.to_dict().items()} | {
+        f"rows {key}": number for key, number in rows.items()
+    }
 
 
 def check_level(dataset: Dataset, config: Config) -> Dataset:

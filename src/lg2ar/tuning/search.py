@@ -21,6 +21,7 @@ from lg2ar.engines import Crew, Engine, Lost, drive
 from lg2ar.errors import InputError
 from lg2ar.frames import write_content, write_frame
 from lg2ar.tuning.chart import importance_chart
+from lg2ar.tuning.checking import check_chosen, check_readable
 from lg2ar.tuning.criteria import LabelCriterion, LabelFree, make_criterion
 from lg2ar.tuning.shared import SharedStudy, absolute, at_work
 from lg2ar.tuning.space import SPACES, Space
@@ -141,7 +142,9 @@ def tune(
         SharedStudy(url, where, seed, alone=alone and storage is None) as shared,
     ):
         usual = {key: kind.nearest(getattr(config, key)) for key, kind in searched.items()}
+        check_readable(shared.storage, shared.study, where)
         shared.begin(_about(dataset, measure.name, fixed, searched), usual, str(folder))
+        check_chosen(shared.study, searched, where)
         until = None if timeout is None else time.monotonic() + timeout
 
         def take() -> TrialJob | None:

@@ -65,7 +65,8 @@ class SharedStudy:
         alone: Whether no other process works on it now.
 
     Attributes:
-        study: Optuna's own.
+        storage: Optuna's own.
+        study: The same.
         created: Whether it was not there before.
     """
 
@@ -75,7 +76,7 @@ class SharedStudy:
         self._running: dict[int, Any] = {}
         self._stop = threading.Event()
         with quiet():
-            self._storage, self.study, self.created = _open(url, where)
+            self.storage, self.study, self.created = _open(url, where)
 
     def __enter__(self) -> SharedStudy:
         self._beats = threading.Thread(target=self._beat, daemon=True)
@@ -87,6 +88,8 @@ class SharedStudy:
         self._beats.join()
         for trial in list(self._running.values()):  # interrupted: to be done when it goes on
             self._give_up(trial.number)
+        self.storage.remove_session()
+        self.storage.engine.dispose()  # or its files stay open until somebody tidies up
 
     def begin(self, about: Mapping[str, Any], first: Mapping[str, Any], where: str) -> None:
         """Make sure that the study is the one that is wanted, and has its first trial.
@@ -138,7 +141,7 @@ class SharedStudy:
                 return None
             trial = self.study.ask()
             try:
-                self._storage.record_heartbeat(trial._trial_id)
+                self.storage.record_heartbeat(trial._trial_id)
                 trial.set_user_attr("owner", self._owner)
             except find_optuna().exceptions.UpdateFinishedTrialError:
                 return None  # another process took it for one that was cut off
@@ -205,7 +208,7 @@ class SharedStudy:
 
     def _tend(self) -> None:
         """Line up again what others had begun who are gone."""
-        stale = set(self._storage._get_stale_trial_ids(self.study._study_id))
+        stale = set(self.storage._get_stale_trial_ids(self.study._study_id))
         for trial in self.trials("RUNNING"):
             if trial._trial_id not in self._running and (
                 trial._trial_id in stale or self._is_orphan(trial)
@@ -229,7 +232,7 @@ class SharedStudy:
         while not self._stop.wait(BEAT):
             for trial in list(self._running):
                 try:
-                    self._storage.record_heartbeat(trial)
+                    self.storage.record_heartbeat(trial)
                 except Exception:  # a database that is busy or away: there is a next time
                     break
 

@@ -14,7 +14,7 @@ from types import FrameType
 from typing import NoReturn
 
 from faults.fuzz.targets import Target
-from lg2ar.errors import InputError
+from lg2ar.errors import InputError, NonFiniteLossError
 
 SECONDS = 5.0  # of the processor; the largest inputs are some kilobytes
 MEGABYTES = 512  # more than before
@@ -49,7 +49,7 @@ def violation(target: Target, data: bytes, folder: Path) -> str | None:
     signal.setitimer(signal.ITIMER_VIRTUAL, SECONDS)
     try:
         target.read(data, folder)
-    except InputError as error:
+    except (InputError, NonFiniteLossError) as error:
         if not str(error).strip():
             return "refused without a word"
     except TooLongError as error:

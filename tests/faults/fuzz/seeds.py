@@ -9,6 +9,7 @@ import sqlite3
 import tempfile
 import zipfile
 from collections import defaultdict
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from lg2ar.data.sources import read
 from lg2ar.data.toy import toy_graphs
 from lg2ar.experiment import pretrain
 from lg2ar.finetuning import finetune
+from lg2ar.finetuning.early_stopping import TunedEpoch
 from lg2ar.runs import Run, describe
 from sealing import sealed
 from tiny import write_graphs, write_wikics
@@ -175,7 +177,7 @@ def run() -> tuple[Run, dict[str, bytes]]:
     """A run on these, and the files of its folder."""
     with tempfile.TemporaryDirectory() as folder:
         made = pretrain(tables(), SETTINGS, out=folder, device="cpu")
-        return made, _files(Path(folder))
+        return made, files_of(Path(folder))
 
 
 @cache
@@ -184,7 +186,32 @@ def fine_tuned() -> dict[str, bytes]:
     begun = pretrain(toy_graphs(8), SETTINGS, device="cpu")
     with tempfile.TemporaryDirectory() as folder:
         finetune(begun, toy_graphs(24), epochs=1, floor=False, out=folder, device="cpu")
-        return _files(Path(folder))
+        return files_of(Path(folder))
+
+
+TUNING: dict[str, Any] = {"epochs": 2, "hidden": 2, "batch_size": 16, "test": 0.4}
+
+
+@cache
+def to_fine_tune() -> tuple[Run, Dataset]:
+    """A run, and what it is fine-tuned on."""
+    data = toy_graphs(12)
+    return pretrain(data, {**SETTINGS, "hidden": 2}, device="cpu"), data
+
+
+@cache
+def fine_tuning() -> dict[str, bytes]:
+    """The files of a folder of a fine-tuning that was stopped in its second encoder."""
+
+    def stop(name: str, record: TunedEpoch) -> None:
+        if name == "untrained":
+            raise KeyboardInterrupt
+
+    run, data = to_fine_tune()
+    with tempfile.TemporaryDirectory() as folder:
+        with suppress(KeyboardInterrupt):
+            finetune(run, data, out=folder, on_epoch=stop, **TUNING)
+        return files_of(Path(folder))
 
 
 @cache
@@ -245,7 +272,8 @@ def benchmark_cache() -> bytes:
         return (Path(folder) / "TINY" / CACHE).read_bytes()
 
 
-def _files(folder: Path) -> dict[str, bytes]:
+def files_of(folder: Path) -> dict[str, bytes]:
+    """The files of a folder."""
     return {path.name: path.read_bytes() for path in sorted(folder.iterdir()) if path.is_file()}
 
 

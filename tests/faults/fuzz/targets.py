@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-import sqlite3
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from faults.fuzz import seeds
+from faults.fuzz import going_on, seeds
 from faults.fuzz.seeds import CUT
 from lg2ar.checkpoint import RUN_FILE
 from lg2ar.config import Config, parse_setting
@@ -20,6 +19,7 @@ from lg2ar.data.reading import REMEMBERED, ReadOptions
 from lg2ar.data.sources import read
 from lg2ar.data.toy import toy_graphs
 from lg2ar.embeddings import read_embeddings
+from lg2ar.finetuning.progress import BEGUN
 from lg2ar.finetuning.saved import FILE, load_finetuned
 from lg2ar.runs import load
 from lg2ar.shipping import read_encoder
@@ -75,21 +75,8 @@ def _read_disk(data: bytes, folder: Path) -> Any:
 def _read_statements(data: bytes, folder: Path) -> Any:
     """Make a database of these statements first; what cannot be one is not an input."""
     path = folder / "made.sqlite"
-    path.unlink(missing_ok=True)
-    connection = sqlite3.connect(path)
-    connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 1 << 20)
-    # Nothing else than tables is made here: no other file is opened, nothing waits.
-    connection.set_authorizer(lambda kind, *_: sqlite3.SQLITE_DENY if kind in _DENIED else 0)
-    for statement in data.decode("utf-8", "replace").split(";\n"):
-        try:
-            connection.execute(statement)
-        except (sqlite3.Error, sqlite3.Warning, ValueError):
-            continue
-    connection.close()
+    going_on.make_database(data, path)
     return _through(path)
-
-
-_DENIED = (sqlite3.SQLITE_ATTACH, sqlite3.SQLITE_PRAGMA, sqlite3.SQLITE_RECURSIVE)
 
 
 def _through(path: Path) -> Any:
@@ -245,6 +232,9 @@ TARGETS: dict[str, Target] = {
         Target("npz", lambda: [seeds.npz()], _as_file("some.npz")),
         Target("sqlite", lambda: [seeds.sqlite()], _read_disk),
         Target("sqlite-statements", lambda: [seeds.sqlite_statements()], _read_statements),
+        Target(
+            "graph-folder", lambda: [_bundle(*going_on.mapped().values())], going_on.read_mapped
+        ),
         Target("planetoid", _planetoid, _read_benchmark("citeseer", "CiteSeer", *PLANETOID)),
         Target("amazon", lambda: [seeds.amazon()], _read_benchmark("photo", "Photo", AMAZON)),
         Target(
@@ -261,7 +251,18 @@ TARGETS: dict[str, Target] = {
         Target("setting", lambda: [b"hidden=64", b"heads=identity,node-dropping"], _read_setting),
         Target("run", lambda: [seeds.run()[1][RUN_FILE]], _read_run),
         Target("weights", _weights, _read_weights),
+        Target(
+            "training",
+            lambda: going_on.inputs(going_on.trained(), RUN_FILE, "training"),
+            going_on.read_training,
+        ),
         Target("fine-tuned", lambda: [seeds.fine_tuned()[FILE]], _read_tuned),
+        Target(
+            "fine-tuning",
+            lambda: going_on.inputs(going_on.begun(), BEGUN, "pretrained"),
+            going_on.read_fine_tuning,
+        ),
+        Target("study", going_on.study, going_on.read_study),
         Target("shipped", lambda: [seeds.shipped()], _read_shipped),
         Target("recipe", seeds.recipes, _read_recipe),
         Target("records", seeds.records, _read_records),
