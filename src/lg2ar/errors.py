@@ -18,3 +18,7 @@ class MemoryShortageError(RuntimeError):
 
 class LostProcessError(RuntimeError):
     """Another of the processes that train together failed or is gone; says which and why."""
+
+
+class Terminated(KeyboardInterrupt):
+    """The system asked the process to end (SIGTERM), which ends work as Ctrl-C does."""

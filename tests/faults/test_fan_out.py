@@ -17,7 +17,7 @@ import pytest
 import torch
 
 from crews import children, die, die_once
-from lg2ar.engines import Crew
+from lg2ar.engines import Crew, Lost
 from lg2ar.report.cells import cells
 from lg2ar.report.runs import failed_runs
 from lg2ar.report.tables import read_records
@@ -25,6 +25,7 @@ from lg2ar.study import ledger
 from lg2ar.study.ledger import Ledger, reproduce
 from lg2ar.study.plan import Planned, plan
 from lg2ar.study.runner import Runner
+from lg2ar.study.schedule import Schedule
 from lg2ar.study.worker import Outcome, StudyJob, StudyWorker
 from lg2ar.tuning import search
 from lg2ar.tuning.trials import TrialJob, TrialResult, TrialWorker
@@ -146,6 +147,33 @@ def test_workers_give_the_records_of_one_process_and_outlive_their_dead(
     assert len(failed_runs(records)) == 2
     good = [r for r in records if "failed" not in r]
     assert compared(good) == compared([r for r in expected if "failed" not in r])
+
+
+def test_a_run_is_lost_twice_only_if_it_was_lost_twice(tmp_path: Path) -> None:
+    """Of two runs of equal settings in two cells, the second has a chance of its own."""
+    failed: list[str] = []
+    schedule = Schedule(
+        some("gru", "augmentations=all"),
+        ["strict"],
+        Ledger(tmp_path / "records.jsonl"),
+        "cpu",
+        on_record=lambda _: None,
+        on_skip=lambda _: None,
+        on_failure=lambda task, why: failed.append(f"{task}: {why}"),
+    )
+
+    def lose() -> str:
+        job = schedule.take()
+        assert job is not None
+        schedule.settle(job, Lost("gone"))
+        (run,) = job.runs
+        return run.task.variant
+
+    assert [lose(), lose()] == ["gru", "gru"]
+    assert failed == ["graph tu:TINY gru seed 0: gone, twice."]
+    assert [lose(), lose()] == ["augmentations=all"] * 2
+    assert len(failed) == 2
+    assert schedule.take() is None
 
 
 def start(*words: str | Path) -> subprocess.Popen[str]:

@@ -37,6 +37,7 @@ from lg2ar.cli.parallel import (
     StrategyOption,
     joined,
     machines_of,
+    speaks_for_itself,
 )
 from lg2ar.cli.progress import progress
 from lg2ar.cli.report import report
@@ -246,7 +247,7 @@ def main() -> NoReturn:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that cannot show ± shows ?
     try:
-        with stopping_in_time(), _telling():
+        with stopping_in_time(silent=not speaks_for_itself()), _telling():
             code = app(standalone_mode=False)
     except (InputError, LostProcessError, NonFiniteLossError, MemoryShortageError) as error:
         _refuse(str(error))
