@@ -44,6 +44,7 @@ class _State:
         told: Whether somebody has said already how to go on.
         silent: Whether another process speaks for this one.
         limits: Seconds that each signal leaves; one that is missing here leaves any number.
+        hurried: Whether other processes wait for this one to end.
         sentence: What to say where they have passed.
     """
 
@@ -52,6 +53,7 @@ class _State:
     told: threading.Event = field(default_factory=threading.Event)
     silent: bool = False
     limits: dict[int, float] = field(default_factory=dict)
+    hurried: bool = False
     sentence: str = GO_ON
 
 
@@ -76,8 +78,8 @@ def told_when_stopped(sentence: str) -> Iterator[None]:
 
 def remember(error: KeyboardInterrupt) -> None:
     """Keep which signal it was, also where it was another process that had it."""
-    if isinstance(error, Terminated) and not _state.number:
-        _state.number = signal.SIGTERM
+    terminated = isinstance(error, Terminated)
+    _state.number = _state.number or (signal.SIGTERM if terminated else signal.SIGINT)
 
 
 def tell_rest() -> int:
@@ -106,7 +108,18 @@ def hurry(seconds: float | None = None, sentence: str = GO_ON) -> None:
         sentence: What to say where they have passed.
     """
     _state.limits = dict.fromkeys(SIGNALS, GRACE if seconds is None else seconds)
-    _state.sentence = sentence
+    _state.sentence, _state.hurried = sentence, True
+
+
+def end_at_once(code: object) -> None:
+    """End this process here, where it was stopped and others wait for it.
+
+    Nothing is left to be done, and to take down all libraries takes seconds on a busy machine.
+    """
+    if _state.hurried and _state.number and isinstance(code, int):
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
 
 
 @contextmanager
