@@ -61,4 +61,4 @@ def finish(process: subprocess.Popen[str]) -> Ended:
 
 def run(*words: str | Path, **more: str) -> Ended:
     """Run a Python program to its end."""
-    return finish(start(*words, **more))
+    return finish(start(*words, group=False, **more))

@@ -205,7 +205,10 @@ def _give_time_to_save() -> None:
 def multiply_in_bfloat16(model: nn.Module, device: torch.device) -> None:
     """Let the linear layers of a model multiply in bfloat16, by way of Fabric's mixed precision.
 
-    Weights, sums over neighbours and nodes, normalisation, noise and the loss stay in float32.
+    That is ``nn.Linear.forward`` and its gradient, and nothing else. In float32 stay weights and
+    their gradients, the GRU of the policy, sums over neighbours and nodes, normalisation, noise,
+    scores and the loss; and so does a first layer whose weights are multiplied part by part (heads
+    that score nodes or edges, a GIN layer that narrows wide features, the discriminator ``mlp``).
     """
     try:
         from lightning_fabric.plugins import MixedPrecision

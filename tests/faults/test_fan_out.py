@@ -162,7 +162,7 @@ def test_a_run_is_lost_twice_only_if_it_was_lost_twice(tmp_path: Path) -> None:
         on_failure=lambda task, why: failed.append(f"{task}: {why}"),
     )
 
-    def lose() -> str:
+    def lose() -> str | None:
         job = schedule.take()
         assert job is not None
         schedule.settle(job, Lost("gone"))

@@ -8,6 +8,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -191,7 +192,7 @@ def test_a_stop_while_they_start(
     for tenths in range(0, 60, 6):
         out = tmp_path / f"run{tenths}"
         process = started(*words(out), "--devices=2")
-        wait_for(lambda process=process: children(process.pid), process)
+        wait_for(partial(children, process.pid), process)
         time.sleep(tenths / 10)
         ended = stopped(process, number, send)
         assert ended.code == 128 + number, ended

@@ -42,7 +42,8 @@ PrecisionOption = Annotated[
     Literal["32", "bf16-mixed"] | None,
     typer.Option(
         rich_help_panel=_PANEL,
-        help="bf16-mixed: linear layers multiply in bfloat16; default: as the settings say.",
+        help="bf16-mixed: nn.Linear layers, and nothing else, multiply in bfloat16; GRU, message "
+        "sums, normalisation, scores and loss stay in float32; default: as the settings say.",
     ),
 ]
 
