@@ -157,11 +157,11 @@ def test_bfloat16_is_for_linear_layers_alone(device: torch.device) -> None:
     assert all(p.dtype == torch.float32 and p.grad is not None for p in model.parameters())
 
 
-class Dtypes(TorchDispatchMode):
+class Dtypes(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Sees where numbers of 16 bits are made: within linear layers, or elsewhere."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.within, self.elsewhere, self.inside = set[str](), set[str](), False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

@@ -191,6 +191,7 @@ class Alarm:
                 if not follows:
                     text = f"lg2ar: process {rank} of {self._team.size} failed: {sentence}"
                     print(text, file=sys.stderr, flush=True)
+                self._store.add("ended", 1)  # nobody has to wait for this one
                 os._exit(2 if kind is None else exit_code(kind))
 
 
