@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -176,9 +176,9 @@ def test_a_run_is_lost_twice_only_if_it_was_lost_twice(tmp_path: Path) -> None:
     assert schedule.take() is None
 
 
-def start(*words: str | Path) -> subprocess.Popen[str]:
+def start(*words: str | Path, command: Sequence[str] = COMMAND) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [*COMMAND, *map(str, words)],
+        [*command, *map(str, words)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -191,8 +191,8 @@ def started() -> Iterator[Callable[..., subprocess.Popen[str]]]:
     """Starts commands, and ends what is left of them."""
     begun: list[subprocess.Popen[str]] = []
 
-    def begin(*words: str | Path) -> subprocess.Popen[str]:
-        begun.append(start(*words))
+    def begin(*words: str | Path, **more: Any) -> subprocess.Popen[str]:
+        begun.append(start(*words, **more))
         return begun[-1]
 
     yield begin
@@ -287,15 +287,34 @@ TUNE = [
 ]  # fmt: skip
 
 
+# The command line, which waits for a sign when all of it is loaded, which takes seconds.
+AT_A_SIGN = """
+import os, time
+from pathlib import Path
+from lg2ar import cli
+from lg2ar.tuning import search
+search.find_optuna()
+Path(f"ready-{os.getpid()}").touch()
+while not Path("go").exists():
+    time.sleep(0.01)
+cli.main()
+"""
+
+
 def test_two_processes_share_a_study_without_repeating_a_trial(
     tmp_path: Path, started: Callable[..., subprocess.Popen[str]]
 ) -> None:
     pytest.importorskip("optuna")
     storage = f"sqlite:///{tmp_path / 'shared.db'}"
+    sign = [sys.executable, "-c", AT_A_SIGN]  # or one of them may be done before the other begins
     both = [
-        started(*TUNE, "--trials", "9", "--out", tmp_path / name, "--storage", storage)
+        started(
+            *TUNE, "--trials", "9", "--out", tmp_path / name, "--storage", storage, command=sign
+        )
         for name in ("one", "two")
     ]
+    wait_for(lambda: len(list(tmp_path.glob("ready-*"))) == 2, both[0])
+    (tmp_path / "go").touch()
     for process in both:
         out, error = process.communicate()
         assert process.returncode == 0, error
