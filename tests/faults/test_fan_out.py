@@ -234,7 +234,7 @@ def test_kills_and_interrupts_from_outside_lose_nothing_that_is_done(
     tmp_path: Path, started: Callable[..., subprocess.Popen[str]]
 ) -> None:
     path = tmp_path / "records.jsonl"
-    words = ["reproduce", *FLAGS, "--variants", "gru", "--seeds", "8", "--set", "epochs=20"]
+    words = ["reproduce", *FLAGS, "--variants", "gru", "--seeds", "16", "--set", "epochs=20"]
     process = started(*words, "--records", path, "--workers", "2")
     wait_for(written(path, 1), process)
     first = workers(process)
@@ -251,10 +251,10 @@ def test_kills_and_interrupts_from_outside_lose_nothing_that_is_done(
     assert interrupted == told
     assert out.count("\n") == len(kept)
     assert not any(Path(f"/proc/{worker}").exists() for worker in crew)
-    _, records = done(some(seeds=8, epochs=20), path)
-    assert 3 <= len(kept) < 8
+    _, records = done(some(seeds=16, epochs=20), path)
+    assert 3 <= len(kept) < 16
     assert records[: len(kept)] == kept
-    _, expected = done(some(seeds=8, epochs=20), tmp_path / "alone.jsonl")
+    _, expected = done(some(seeds=16, epochs=20), tmp_path / "alone.jsonl")
     assert compared(records) == compared(expected)
 
 
