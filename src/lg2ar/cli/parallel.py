@@ -7,6 +7,7 @@ import logging
 import os
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -14,7 +15,16 @@ from typing import Annotated, Literal
 
 import typer
 
-from lg2ar.cli.stopping import BEGIN_AGAIN, BRIEFLY, SIGNALS, be_silent, hurry, remember
+from lg2ar.cli.stopping import (
+    BEGIN_AGAIN,
+    BRIEFLY,
+    SIGNALS,
+    be_silent,
+    deliver,
+    hurry,
+    remember,
+    withhold,
+)
 from lg2ar.data.reading import ReadOptions
 from lg2ar.errors import InputError
 
@@ -83,6 +93,7 @@ def joined(
         logging.getLogger("lg2ar").setLevel(logging.ERROR)
     try:
         with processes.guarding():
+            deliver()  # now that the others can be told
             yield processes.main
     except KeyboardInterrupt as error:
         remember(error)  # the signal may have been another process's
@@ -111,6 +122,7 @@ def _meeting() -> Iterator[None]:
     starter = os.environ.get(STARTER)
     met = threading.Event()
     hurry(BRIEFLY, BEGIN_AGAIN)
+    withhold()
     if starter is None:
         os.environ[STARTER] = str(os.getpid())
         # By SLURM or, on another machine, by a person.
@@ -122,6 +134,10 @@ def _meeting() -> Iterator[None]:
     before = signal.pthread_sigmask(signal.SIG_BLOCK, withheld) if withheld else set()
     try:
         yield
+    except InputError:
+        if starter is not None and _is_gone(int(starter)):
+            raise SystemExit(1) from None  # it has said why
+        raise
     finally:
         met.set()
         if withheld:
@@ -136,3 +152,12 @@ def _end_with(starter: int, met: threading.Event) -> None:
         if met.wait(0.5):
             return
     os._exit(1)
+
+
+def _is_gone(starter: int) -> bool:
+    """Whether the process that started this one ends at this moment."""
+    for _ in range(20):
+        if os.getppid() != starter:
+            return True
+        time.sleep(0.1)
+    return False

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import FrameType
+from typing import NoReturn
 
 import typer
 
@@ -26,6 +27,8 @@ BRIEFLY = 1.0
 # Seconds within which another signal is the same wish to stop: a launcher hands on to its processes
 # what a terminal had sent them already, and must not disturb them while they save.
 REPEAT = 2.0
+
+POLL = 0.1
 
 INTERRUPTED = 128 + signal.SIGINT
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -45,6 +48,7 @@ class _State:
         silent: Whether another process speaks for this one.
         limits: Seconds that each signal leaves; one that is missing here leaves any number.
         hurried: Whether other processes wait for this one to end.
+        withheld: Whether signals wait for :func:`deliver`, but for those limits.
         sentence: What to say where they have passed.
     """
 
@@ -54,6 +58,7 @@ class _State:
     silent: bool = False
     limits: dict[int, float] = field(default_factory=dict)
     hurried: bool = False
+    withheld: bool = False
     sentence: str = GO_ON
 
 
@@ -111,6 +116,18 @@ def hurry(seconds: float | None = None, sentence: str = GO_ON) -> None:
     _state.sentence, _state.hurried = sentence, True
 
 
+def withhold() -> None:
+    """Let signals wait for :func:`deliver`, unless it comes too late for their limits."""
+    _state.withheld = True
+
+
+def deliver() -> None:
+    """Be stopped by a signal that waited, and by those that come."""
+    _state.withheld = False
+    if _state.number:
+        _raise(_state.number)
+
+
 def end_at_once(code: object) -> None:
     """End this process here, where it was stopped and others wait for it.
 
@@ -155,6 +172,11 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
     if _state.number and now - _state.since < REPEAT:
         return
     _state.number, _state.since = _state.number or number, now
+    if not _state.withheld:
+        _raise(number)
+
+
+def _raise(number: int) -> NoReturn:
     raise KeyboardInterrupt if number == signal.SIGINT else Terminated
 
 
@@ -179,8 +201,19 @@ def _watched() -> Iterator[None]:
 
 def _watch(out: int, ended: threading.Event) -> None:
     while received := os.read(out, 1):
-        seconds = _state.limits.get(received[0])
-        if seconds is not None and not ended.wait(seconds):
+        if _is_late(received[0], ended):
             if not (_state.told.is_set() or _state.silent):
                 os.write(2, f"lg2ar: {_state.sentence}\n".encode())
             os._exit(128 + received[0])
+
+
+def _is_late(number: int, ended: threading.Event) -> bool:
+    """Whether the process has not ended within the limit of a signal, which may change."""
+    began = time.monotonic()
+    while (seconds := _state.limits.get(number)) is not None:
+        left = began + seconds - time.monotonic()
+        if left <= 0:
+            return True
+        if ended.wait(min(left, POLL)):
+            return False
+    return False
