@@ -1,9 +1,9 @@
-"""Write the tables of README and docs anew from the committed records.
+"""Write the tables of README and docs, and their charts, anew from the committed records.
 
     python docs/make_tables.py
 
 Between a line ``<!-- NAME -->`` and the next ``<!-- end -->`` stands what NAME's function makes of
-the records; the tests see to it that this is so.
+the records; the tests see to it that this is so, and that charts are what is made of them.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+from lg2ar.bench.scaling_chart import scaling_chart
 from lg2ar.bench.scaling_tables import Scaling
 from lg2ar.bench.tables import Bench
 from lg2ar.config import Config
@@ -137,6 +138,10 @@ TABLES: dict[str, Callable[[], str]] = {
     },
 }
 
+CHARTS: dict[Path, Callable[[], str]] = {
+    ROOT / "results/bench/scaling-cpu.svg": lambda: scaling_chart(Scaling(bench().records).records),
+}
+
 MARKED = re.compile(
     rf"<!-- (?P<name>{'|'.join(map(re.escape, TABLES))}) -->\n.*?<!-- end -->", re.DOTALL
 )
@@ -152,3 +157,5 @@ def filled(text: str) -> str:
 if __name__ == "__main__":
     for page in PAGES:
         page.write_text(filled(page.read_text()))
+    for file, draw in CHARTS.items():
+        file.write_text(draw())

@@ -36,14 +36,15 @@ def environment(**more: str) -> dict[str, str]:
     return {**kept, "PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1", **more}
 
 
-def start(*words: str | Path, **more: str) -> subprocess.Popen[str]:
-    """Start a Python program."""
+def start(*words: str | Path, group: bool = False, **more: str) -> subprocess.Popen[str]:
+    """Start a Python program; with ``group``, one that a terminal's signals reach as a whole."""
     return subprocess.Popen(
         [sys.executable, *map(str, words)],
         env=environment(**more),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        start_new_session=group,
     )
 
 
@@ -60,4 +61,4 @@ def finish(process: subprocess.Popen[str]) -> Ended:
 
 def run(*words: str | Path, **more: str) -> Ended:
     """Run a Python program to its end."""
-    return finish(start(*words, **more))
+    return finish(start(*words, group=False, **more))

@@ -351,6 +351,7 @@ class Spent:
     """What one step gave into exchanges, and what it was."""
 
     bytes: dict[str, int]
+    calls: dict[str, int]
     base: bool
     weights: int
     tensors: int
@@ -366,10 +367,11 @@ def count_bytes(team: Team, settings: dict[str, Any]) -> list[Spent]:
         for batch in make_batches(as_store(graph), config)(1):
             before = team.traffic.copy()
             _, base = trainer.step(batch)
-            spent = team.traffic.since(before).bytes
+            spent = team.traffic.since(before)
             parts = [*trainer.parts["base" if base else "augmentation"], *trainer.parts["always"]]
             weights = [p.numel() for part in parts for p in part.parameters()]
-            steps.append(Spent(dict(spent), base, sum(weights), len(weights)))
+            given = dict(spent.bytes), dict(spent.calls)
+            steps.append(Spent(*given, base, sum(weights), len(weights)))
     return steps
 
 
@@ -392,6 +394,33 @@ def test_bytes_of_a_step_follow_the_formulas() -> None:
         foretold = step_bytes(Config.make(settings), toy_graphs(2).graph.num_features, size)
         for kind, number in foretold.items():
             assert number == (spent[True][kind] + spent[False][kind]) / 2, kind
+
+
+# How often heads ask how much the others have, for their noise.
+COUNTS = {
+    "identity": 0,
+    "node-dropping": 1,
+    "sub-graph": 1,
+    "feature-masking": 2,
+    "edge-perturbation": 3,
+}
+
+
+@pytest.mark.parametrize("head", COUNTS)
+def test_exchanges_of_a_step_are_as_many_as_the_page_says(head: str) -> None:
+    settings = {**GRAPHS, "heads": [head], "epochs": 1, "layers": 2}
+    for steps in run_team(2, count_bytes, settings):
+        for step in steps[:4]:
+            assert step.calls.pop("counts") == 1 + 3 + 2 * COUNTS[head]
+            back = 2 if step.base else 3
+            assert step.calls == {
+                "draws": 2,
+                "graphs": 3,
+                "graphs, gradients": back,
+                "normalisation": 3 * 2,
+                "normalisation, gradients": back * 2,
+                "gradients": 1,
+            }
 
 
 # Who speaks, and what is refused.

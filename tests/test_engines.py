@@ -106,22 +106,43 @@ def command(process: int) -> str:
     return Path(f"/proc/{process}/cmdline").read_text().replace("\0", " ")
 
 
-def test_an_interrupt_settles_what_is_done_by_then() -> None:
-    waiting: list[Job] = [("count", 0), ("sleep", 30)]
+@pytest.mark.parametrize("why", [KeyboardInterrupt, SystemExit, InputError, ZeroDivisionError])
+def test_whatever_ends_it_what_is_done_by_then_is_settled(why: type[BaseException]) -> None:
+    waiting: list[Job] = [("raise", "odd"), ("count", 0), ("sleep", 30)]
     done: list[str] = []
 
     class Stopped(Processes[Job, Any]):
         def wait(self) -> tuple[Job, Any | Lost]:
-            futures.wait(self._running, return_when=futures.FIRST_COMPLETED)
-            raise KeyboardInterrupt
+            for future, (_, job) in self._running.items():
+                if job[0] != "sleep":
+                    futures.wait([future])
+            raise why
 
-    with pytest.raises(KeyboardInterrupt), Stopped(Hand(), 2) as engine:
+    with pytest.raises(why), Stopped(Hand(), 3) as engine:
         drive(
             engine,
             lambda: waiting.pop(0) if waiting else None,
             lambda job, _: done.append(job[0]),
         )
     assert done == ["count"]
+
+
+def test_what_ended_it_is_told_also_where_nothing_can_be_settled() -> None:
+    waiting: list[Job] = [("count", 0), ("count", 1)]
+    asked: list[Job] = []
+
+    class Both(Processes[Job, Any]):
+        def wait(self) -> tuple[Job, Any | Lost]:
+            futures.wait(self._running)
+            return super().wait()
+
+    def settle(job: Job, _: Any) -> None:
+        asked.append(job)
+        raise InputError(f"the disk is full at {len(asked)}.")
+
+    with pytest.raises(InputError, match="full at 1"), Both(Hand(), 2) as engine:
+        drive(engine, lambda: waiting.pop(0) if waiting else None, settle)
+    assert len(asked) == 2
 
 
 def test_an_error_of_a_worker_is_not_swallowed() -> None:

@@ -19,10 +19,11 @@ from torch import Tensor, nn
 
 triton = pytest.importorskip("triton", reason="the captured step needs Triton; it is not here")
 
-from lg2ar import encoders, experiment, sampling  # noqa: E402 - Triton first
+from lg2ar import encoders, experiment, processes, sampling  # noqa: E402 - Triton first
 from lg2ar.config import Config  # noqa: E402
 from lg2ar.data.batches import GraphStore  # noqa: E402
 from lg2ar.data.dataset import Dataset  # noqa: E402
+from lg2ar.distributed import Team  # noqa: E402
 from lg2ar.errors import InputError, NonFiniteLossError  # noqa: E402
 from lg2ar.fast import engine as engine_module  # noqa: E402
 from lg2ar.fast import network, objective, suitability  # noqa: E402
@@ -40,6 +41,7 @@ from lg2ar.layers import pass_messages  # noqa: E402
 from lg2ar.methods import build  # noqa: E402
 from lg2ar.model import LG2AR  # noqa: E402
 from lg2ar.runs import load  # noqa: E402
+from teams import run_team  # noqa: E402
 
 tl = triton.language
 
@@ -546,6 +548,30 @@ def test_a_captured_run_is_kept_read_and_resumed_as_any_other(
     monkeypatch.setattr(suitability, "find_spec", lambda _: None)
     with pytest.raises(InputError, match="step = 'captured', which cannot be done here"):
         experiment.pretrain(data, {"epochs": 3}, out=out, resume=True, device=device)
+
+
+def train_by_fabric_and_plainly(team: Team) -> list[tuple[str, list[float], dict[str, Tensor]]]:
+    """One process, as Fabric has it and as it is without; in a process of its own."""
+    vars(suitability)["_why_not"] = lambda *_: None
+    vars(engine_module).update(NODES=4, PAIRS=4)
+    processes._joined = ("cpu", 1, 1), processes.Processes(team, torch.device("cpu"))
+    data = Dataset(name="graphs", level="graph", graph=random_graphs(5, 6).to("cpu"))
+    settings = {"hidden": 8, "layers": 1, "batch_size": 4, "hops": 1, "epochs": 2}
+    ways: list[dict[str, Any]] = [{"devices": 1, "strategy": "ddp"}, {}]
+    runs = [experiment.pretrain(data, settings, device="cpu", **way) for way in ways]
+    return [
+        (run.config.step, [r.loss for r in run.history], dict(run.model.state_dict()))
+        for run in runs
+    ]
+
+
+@pytest.mark.skipif(DEVICE.type == "cuda", reason="tests/test_processes.py does it on a GPU")
+def test_one_device_through_fabric_takes_the_captured_step_and_the_same_one() -> None:
+    ((fabric, plain),) = run_team(1, train_by_fabric_and_plainly)
+    assert fabric[0] == plain[0] == "captured"
+    assert fabric[1] == plain[1]
+    for key, value in plain[2].items():
+        assert torch.equal(fabric[2][key], value), key
 
 
 def test_sizes_do_not_depend_on_how_long_is_trained_or_what_came_before() -> None:

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import json
 import socket
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import lg2ar
 from commands import Command
 from launches import Ended, finish, run, start
+from lg2ar.config import Config
 from lg2ar.data.toy import toy_graphs
 from lg2ar.errors import InputError
+from lg2ar.model import build
 from lg2ar.processes import multiply_in_bfloat16
 from lg2ar.runs import Run, load
 
@@ -80,7 +85,8 @@ def test_slurm_is_found(tmp_path: Path, alone: Run) -> None:
     }
     words = ["-m", "lg2ar", *pretrain(out), "--devices", "2"]
     tasks = [
-        start(*words, **job, SLURM_PROCID=str(task), SLURM_LOCALID=str(task)) for task in range(2)
+        start(*words, group=False, **job, SLURM_PROCID=str(task), SLURM_LOCALID=str(task))
+        for task in range(2)
     ]
     first, second = (finish(task) for task in tasks)
     assert_speaks_once(first, 2)
@@ -98,19 +104,44 @@ def test_slurm_with_other_numbers_is_refused_in_a_sentence(tmp_path: Path) -> No
     assert "Traceback" not in ended.err
 
 
-@pytest.mark.parametrize("where", ["cpu", pytest.param("cuda", marks=pytest.mark.cuda)])
-def test_one_device_through_fabric_is_what_it_is_without(tmp_path: Path, where: str) -> None:
+ON_CUDA = pytest.mark.cuda
+
+
+@pytest.mark.parametrize(
+    ("where", "step"),
+    [
+        ("cpu", "plain"),
+        pytest.param("cuda", "plain", marks=ON_CUDA),
+        pytest.param("cuda", "captured", marks=ON_CUDA),
+    ],
+)
+def test_one_device_through_fabric_is_what_it_is_without(
+    tmp_path: Path, where: str, step: str
+) -> None:
     if where == "cuda" and not torch.cuda.is_available():
         pytest.skip("this machine has no CUDA device")
-    words = [*pretrain(tmp_path / "fabric"), "--device", where, "--set=step=plain"]
-    ended = run("-m", "lg2ar", *words, "--devices", "1", "--strategy", "ddp", "--precision", "32")
-    assert ended.code == 0, ended.err
-    settings = {**SETTINGS, "epochs": 2, "step": "plain"}
-    plain = lg2ar.pretrain("toy-graphs", settings, device=where)
-    fabric = load(tmp_path / "fabric", where)
+    # Each in a process of its own: cuBLAS takes some settings from whoever uses it first.
+    runs = []
+    for name, more in (("fabric", ["--devices", "1", "--strategy", "ddp"]), ("plain", [])):
+        words = [*pretrain(tmp_path / name), "--device", where, f"--set=step={step}"]
+        ended = run("-m", "lg2ar", *words, "--precision", "32", *more)
+        assert ended.code == 0, ended.err
+        assert not ended.sentences, "nothing was done otherwise than asked for"
+        runs.append(load(tmp_path / name, where))
+    fabric, plain = runs
+    assert fabric.config.step == plain.config.step == step
     assert [r.loss for r in fabric.history] == [r.loss for r in plain.history]
     for key, value in plain.model.state_dict().items():
         assert torch.equal(fabric.model.state_dict()[key], value), key
+
+
+def test_several_processes_take_the_plain_step_and_say_so_once(tmp_path: Path) -> None:
+    words = [*pretrain(tmp_path / "run", epochs=0), "--set=step=captured", "--devices", "2"]
+    ended = run("-m", "lg2ar", *words)
+    assert ended.code == 0, ended.err
+    (sentence,) = ended.sentences
+    assert sentence.startswith("lg2ar: The plain step is used instead of the captured one:")
+    assert load(tmp_path / "run", "cpu").config.step == "plain"
 
 
 def test_bfloat16_is_for_linear_layers_alone(device: torch.device) -> None:
@@ -124,6 +155,56 @@ def test_bfloat16_is_for_linear_layers_alone(device: torch.device) -> None:
     assert 1e-5 < float((rounded.detach() - exact).abs().max()) < 0.1
     rounded.sum().backward()
     assert all(p.dtype == torch.float32 and p.grad is not None for p in model.parameters())
+
+
+class Dtypes(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Sees where numbers of 16 bits are made: within linear layers, or elsewhere."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.within, self.elsewhere, self.inside = set[str](), set[str](), False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        found = func(*args, **(kwargs or {}))
+        if isinstance(found, torch.Tensor) and found.dtype == torch.bfloat16:
+            (self.within if self.inside else self.elsewhere).add(str(func))
+        return found
+
+
+@pytest.mark.parametrize("policy", ["gru", "deepset"])
+def test_nothing_but_linear_layers_is_in_bfloat16(policy: str) -> None:
+    config = Config.make({**SETTINGS, "policy": policy})
+    graph = toy_graphs(20).graph
+    model, seen = build(config, graph.num_features), Dtypes()
+    multiply_in_bfloat16(model, torch.device("cpu"))
+
+    def watched(forward: Callable[[torch.Tensor], torch.Tensor], x: torch.Tensor) -> torch.Tensor:
+        seen.inside = True
+        found = forward(x)
+        seen.inside = False
+        return found
+
+    for layer in model.modules():
+        if isinstance(layer, torch.nn.Linear):
+            layer.forward = partial(watched, layer.forward)  # type: ignore[method-assign]
+    with seen:
+        for _ in range(8):  # so that every head is drawn at some time
+            model(graph)
+    assert any("addmm" in name for name in seen.within)
+    assert not seen.elsewhere
+
+
+def test_the_help_and_the_page_say_what_is_in_bfloat16(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    helped = " ".join(
+        Command(monkeypatch, capsys).ok("pretrain", "--help").replace("│", "").split()
+    )
+    page = " ".join((Path(__file__).parents[1] / "docs" / "scaling.md").read_text().split())
+    assert "GRU, message sums, normalisation, scores and loss stay in float32" in helped
+    for part in ("`nn.Linear`", "GRU", "sums over neighbours", "normalisation", "loss"):
+        assert part in page[page.index("`--precision bf16-mixed`") :][:900], part
 
 
 @pytest.mark.parametrize("level", ["graph", "node"])

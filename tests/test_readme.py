@@ -22,6 +22,7 @@ from lg2ar.report.tables import read_records
 from lg2ar.study.plan import TABLES
 
 ROOT = Path(__file__).parent.parent
+PAGES = ("paper", "results", "performance", "tuning", "scaling", "large-graph", "findings")
 README = (ROOT / "README.md").read_text()
 
 
@@ -43,13 +44,25 @@ def load_make_tables() -> ModuleType:
 
 @pytest.mark.parametrize(
     "page",
-    ["README.md", "docs/paper.md", "docs/results.md", "docs/performance.md", "docs/tuning.md"],
+    [
+        "README.md",
+        *(f"docs/{name}.md" for name in PAGES),
+    ],
 )
 def test_the_tables_come_from_the_records(page: str) -> None:
     text = (ROOT / page).read_text()
     tables = load_make_tables()
     assert len(tables.MARKED.findall(text)) == text.count("<!-- end -->") > 0
     assert tables.filled(text) == text, "run python docs/make_tables.py"
+
+
+def test_the_charts_come_from_the_records() -> None:
+    tables = load_make_tables()
+    assert tables.CHARTS
+    for file, draw in tables.CHARTS.items():
+        assert file.read_text() == draw(), "run python docs/make_tables.py"
+        shown = [page for page in tables.PAGES if file.name in page.read_text()]
+        assert shown, f"no page shows {file.name}"
 
 
 def test_the_demonstration_was_run_with_five_seeds() -> None:

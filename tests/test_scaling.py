@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 
 from commands import Command
 from launches import run
 from lg2ar.bench.scaling import policy_microseconds, work
-from lg2ar.bench.scaling_tables import BANDWIDTH, LATENCY, Parts, Scaling, carried
+from lg2ar.bench.scaling_chart import scaling_chart
+from lg2ar.bench.scaling_tables import BANDWIDTH, LATENCY, Parts, Scaling, carried, half_at
 from lg2ar.bench.tables import line
 
 SMALL = {"hidden": 8, "layers": 2}
@@ -74,6 +76,30 @@ def test_the_projection_is_the_arithmetic_that_the_page_tells(one: dict[str, Any
     assert scaling.split("deepset", nodes=False).all < scaling.split("gru").all
     assert "of ideal" in scaling.curve()
     assert "`gru`" in scaling.parts()
+
+
+def test_half_of_ideal_is_where_a_step_takes_twice_the_time(one: dict[str, Any]) -> None:
+    parts = Parts(own=6e-3, all=1e-3)
+    scaling = Scaling([one])
+    share = one["batch_size"]
+    assert half_at(parts) == 8
+    work = share * (parts.own + half_at(parts) * parts.all)  # exchanges apart
+    assert work == pytest.approx(2 * scaling.step_seconds(parts, 1))
+
+
+def test_the_curve_is_drawn(one: dict[str, Any]) -> None:
+    slower = {**one, "processes": 4, "cpu_ms": 2 * one["cpu_ms"]}
+    slower["seconds_per_epoch"] = 4 * one["seconds_per_epoch"]
+    drawn = ElementTree.fromstring(scaling_chart({1: one, 4: slower}))
+    tips = [part.text for part in drawn.iter() if part.tag.endswith("title")]
+    assert tips == [
+        "1 processes: 100 %", "4 processes: 50 %", "1 processes: 100 %", "4 processes: 25 %",
+    ]  # fmt: skip
+    heights = [
+        float(part.get("cy", 0)) for part in drawn.iter() if part.get("class") == "clock"
+        and part.tag.endswith("circle")
+    ]  # fmt: skip
+    assert heights[0] < heights[1]  # a smaller share is lower
 
 
 def test_rings_pass_gathers_once_and_sums_twice() -> None:

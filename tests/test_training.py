@@ -308,6 +308,32 @@ def test_an_interrupt_in_the_middle_of_an_epoch_leaves_the_last_whole_one() -> N
     assert same_weights(trainer.model, good.model)
 
 
+@pytest.mark.parametrize(("error", "saved"), [(OSError, 2), (KeyboardInterrupt, 1)])
+def test_an_interrupt_while_an_error_is_answered_does_not_spoil_the_save(
+    error: type[BaseException], saved: int
+) -> None:
+    """Such as of a process that is stopped while it saves because another one was; not twice."""
+    trainer, batches = make()
+    good, _ = make()
+    good.fit(batches, 1)
+    calls: list[int] = []
+
+    def failing(seed: int) -> Any:
+        if trainer.epoch == 1:
+            raise error
+        return batches(seed)
+
+    def save() -> None:
+        calls.append(trainer.epoch)
+        if len(calls) == 1:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        trainer.fit(failing, 9, on_checkpoint=save)
+    assert calls == [1] * saved
+    assert same_weights(trainer.model, good.model)
+
+
 def test_patience_added_on_the_way_counts_from_there() -> None:
     first, batches = make()
     first.fit(batches, 3)

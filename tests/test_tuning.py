@@ -35,6 +35,8 @@ from lg2ar.tuning import (
 from lg2ar.tuning import trials as trying
 from lg2ar.tuning.chart import importance_chart
 from lg2ar.tuning.criteria import LabelFree, disturbed
+from lg2ar.tuning.shared import SharedStudy
+from lg2ar.tuning.trials import TrialJob, TrialResult
 
 optuna = pytest.importorskip("optuna")
 
@@ -344,6 +346,66 @@ def test_an_interrupted_trial_is_done_again(
         small(tmp_path)
     assert (tmp_path / "best.toml").exists()  # the best so far
     assert small(tmp_path).finished == 3
+
+
+@pytest.mark.parametrize("after", ["enqueue_trial", "tell"])
+def test_a_kill_while_a_trial_is_given_up_loses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: str
+) -> None:
+    """Giving one up is two entries; the process may be gone after either of them."""
+    space: dict[str, Choice | Range] = {"learning_rate": Range(1e-4, 1e-1, log=True)}
+    url = f"sqlite:///{tmp_path / 'study.db'}"
+
+    class Killed(BaseException):
+        pass
+
+    def claimed(study: SharedStudy) -> TrialJob:
+        job = study.claim(9, space)
+        assert job is not None
+        return job
+
+    killed = SharedStudy(url, "study", 0, alone=True)
+    killed.begin({}, {"learning_rate": 0.01}, "study")
+    killed.settle(claimed(killed), TrialResult(1.0))
+    lost = claimed(killed)
+    killed.settle(claimed(killed), TrialResult(2.0))  # from now on, others would be drawn
+    whole = getattr(killed.study, after)
+
+    def then_killed(*arguments: Any, **more: Any) -> None:
+        whole(*arguments, **more)
+        raise Killed
+
+    monkeypatch.setattr(killed.study, after, then_killed)
+    with pytest.raises(Killed):
+        killed._give_up(1)
+    again = SharedStudy(url, "study", 0, alone=True)
+    assert claimed(again).chosen == lost.chosen
+    assert claimed(again).chosen != lost.chosen
+    assert [trial.state.name for trial in again.trials()] == [
+        "COMPLETE", "FAIL", "COMPLETE", "RUNNING", "RUNNING",
+    ]  # fmt: skip
+
+
+def test_a_trial_that_two_processes_line_up_again_is_done_once(tmp_path: Path) -> None:
+    space: dict[str, Choice | Range] = {"learning_rate": Range(1e-4, 1e-1, log=True)}
+    url = f"sqlite:///{tmp_path / 'study.db'}"
+    study = SharedStudy(url, "study", 0, alone=True)
+    study.begin({}, {"learning_rate": 0.01}, "study")
+    job = study.claim(2, space)
+    assert job is not None
+    trial = study.trials()[0]
+    for _ in range(2):  # as two of them do who saw it at the same time
+        study._line_up(trial, lost=True)
+    study._give_up(0, lost=True)
+    assert len(study._counted()) == 1
+    first, second = (study.claim(2, space) for _ in range(2))
+    assert first is not None
+    assert first.chosen == job.chosen
+    assert second is None
+    third = study.claim(2, space)
+    assert third is not None
+    assert third.chosen != job.chosen
+    assert study.claim(2, space) is None
 
 
 def test_a_storage_of_ones_own(tmp_path: Path) -> None:

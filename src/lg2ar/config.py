@@ -95,8 +95,9 @@ class Config:
             and replayed as a graph; ``auto`` is the latter where it can be. A run's own settings
             say which it was.
         precision: Of the captured step's matrix products: ``float32`` or ``tf32``, which rounds
-            what is multiplied to 10 bits. The plain step is in float32, or in ``bf16-mixed``:
-            linear layers then multiply in bfloat16.
+            what is multiplied to 10 bits. The plain step is in float32; with
+            ``bf16-mixed`` its linear layers, and nothing else, multiply in bfloat16
+            (docs/scaling.md).
     """
 
     level: Level = _one_of("graph", "graph", "node")

@@ -22,7 +22,7 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from concurrent import futures
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Generic, Literal, TypeVar
@@ -70,7 +70,7 @@ class Engine(ABC, Generic[Job, Result]):
 
     @abstractmethod
     def finished(self) -> Iterator[tuple[Job, Result | Lost]]:
-        """What is done by now and was not asked for yet."""
+        """What is done by now and was not asked for yet; jobs that raised an error are left out."""
 
     @abstractmethod
     def close(self, *, kill: bool) -> None:
@@ -95,7 +95,7 @@ def drive(
 ) -> None:
     """Keep all workers busy, and settle each job the moment it is done.
 
-    Where it is interrupted, what is done by then is settled still.
+    Whatever ends it, an interrupt or an error, what is done by then is settled still.
 
     Args:
         engine: What does the jobs.
@@ -113,9 +113,11 @@ def drive(
                 return
             settle(*engine.wait())
             running -= 1
-    except (KeyboardInterrupt, SystemExit):
+    except BaseException:
         for done, result in engine.finished():
-            if not isinstance(result, Lost):  # the interrupt may have reached workers as well
+            if isinstance(result, Lost):  # the interrupt may have reached workers as well
+                continue
+            with suppress(Exception):  # what came first is told
                 settle(done, result)
         raise
 
@@ -186,7 +188,11 @@ class Processes(Engine[Job, Result]):
     def finished(self) -> Iterator[tuple[Job, Result | Lost]]:
         """What is done by now."""
         for future in [future for future in self._running if future.done()]:
-            yield self._collect(future)
+            try:
+                found = self._collect(future)
+            except Exception:
+                continue
+            yield found
 
     def close(self, *, kill: bool) -> None:
         """End the processes."""
@@ -338,7 +344,11 @@ class OnRay(Engine[Job, Result]):
             number = len(self._running)
             done, _ = self._ray.wait(list(self._running), num_returns=number, timeout=0)
             for task in done:
-                yield self._collect(task)
+                try:
+                    found = self._collect(task)
+                except InputError:
+                    continue
+                yield found
 
     def close(self, *, kill: bool) -> None:
         """Cancel what is under way, and leave the cluster."""

@@ -20,6 +20,10 @@ class LostProcessError(RuntimeError):
     """Another of the processes that train together failed or is gone; says which and why."""
 
 
+class Terminated(KeyboardInterrupt):
+    """The system asked the process to end (SIGTERM), which ends work as Ctrl-C does."""
+
+
 def newer_format(found: object, known: int) -> str:
     """What to say of a file of a format that is not known yet; nothing where it is not newer.
 

@@ -82,8 +82,8 @@ def pretrain(
             ``out`` and makes these calls; all return the run.
         nodes: On how many machines.
         strategy: ``ddp``, the only one there is.
-        precision: ``32``, or ``bf16-mixed`` for linear layers that multiply in bfloat16; None
-            leaves it to the settings.
+        precision: ``32``, or ``bf16-mixed`` for linear layers, and nothing else, that multiply in
+            bfloat16; None leaves it to the settings.
 
     Returns:
         The run, its model on the device it was trained on.

@@ -53,6 +53,11 @@ class Processes:
         """Whether this is the one that writes and speaks."""
         return self.team is None or self.team.rank == 0
 
+    @property
+    def over(self) -> bool:
+        """Whether one of them failed, after which they are no team any more."""
+        return self._alarm is not None and self._alarm.over
+
     @contextmanager
     def guarding(self) -> Iterator[None]:
         """End all of them where one fails: see :class:`~lg2ar.distributed.alarm.Alarm`."""
@@ -108,6 +113,11 @@ def join(
         return Processes(None, device)
     wanted = (device.type, devices, nodes)
     if _joined is not None:
+        if _joined[1].over:
+            raise InputError(
+                f"the {_joined[1].size} processes that trained together were stopped, or one of "
+                "them failed; start the program again."
+            )
         if _joined[0] != wanted:
             raise InputError(
                 f"{_joined[1].size} processes train together already; use as many, or begin anew."
@@ -117,6 +127,12 @@ def join(
     own = _launch(device, devices, nodes)
     _joined = wanted, Processes(Team(own), own)
     return _joined[1]
+
+
+def how_many(devices: int | None = None, nodes: int | None = None) -> int:
+    """How many processes :func:`join` is going to be one of."""
+    each, machines = _settled(devices, nodes)
+    return each * machines
 
 
 def _settled(devices: int | None, nodes: int | None) -> tuple[int, int]:
@@ -189,7 +205,10 @@ def _give_time_to_save() -> None:
 def multiply_in_bfloat16(model: nn.Module, device: torch.device) -> None:
     """Let the linear layers of a model multiply in bfloat16, by way of Fabric's mixed precision.
 
-    Weights, sums over neighbours and nodes, normalisation, noise and the loss stay in float32.
+    That is ``nn.Linear.forward`` and its gradient, and nothing else. In float32 stay weights and
+    their gradients, the GRU of the policy, sums over neighbours and nodes, normalisation, noise,
+    scores and the loss; and so does a first layer whose weights are multiplied part by part (heads
+    that score nodes or edges, a GIN layer that narrows wide features, the discriminator ``mlp``).
     """
     try:
         from lightning_fabric.plugins import MixedPrecision

@@ -24,6 +24,8 @@ from lg2ar.taking_up import check_moments, check_weights
 
 Batches = Callable[[int], Iterable[GraphBatch]]
 OnEpoch = Callable[[EpochRecord], None]
+# Tensors (or what a subclass keeps), epochs, the best of them and its loss.
+Snapshot = tuple[Any, int, int, float]
 
 
 class Trainer:
@@ -128,13 +130,23 @@ class Trainer:
         except BaseException as error:
             if is_shortage(error):  # what the failed step holds is needed for what follows
                 traceback.clear_frames(error.__traceback__)
-            self._roll_back(good)  # never a state from the middle of an epoch
-            if on_checkpoint is not None:
-                on_checkpoint()
+            try:
+                self._keep(good, on_checkpoint)
+            except KeyboardInterrupt:
+                if isinstance(error, KeyboardInterrupt):
+                    raise  # for the second time: somebody does not want to wait
+                self._keep(good, on_checkpoint)
+                raise
             if isinstance(error, NonFiniteLossError):
                 kept = f"{error} The state of epoch {self.epoch} is kept."
                 raise NonFiniteLossError(kept) from None
             raise
+        if on_checkpoint is not None:
+            on_checkpoint()
+
+    def _keep(self, good: Snapshot, on_checkpoint: Callable[[], None] | None) -> None:
+        """Save the last whole epoch, never a state from the middle of one."""
+        self._roll_back(good)
         if on_checkpoint is not None:
             on_checkpoint()
 
@@ -250,10 +262,10 @@ class Trainer:
         if self.patience and not self.best_weights:  # patience begins to count here
             self.best_epoch, self.best_loss = self.epoch, math.inf
 
-    def _snapshot(self) -> tuple[dict[str, Tensor], int, int, float]:
+    def _snapshot(self) -> Snapshot:
         return self._tensors(), self.epoch, self.best_epoch, self.best_loss
 
-    def _roll_back(self, snapshot: tuple[dict[str, Tensor], int, int, float]) -> None:
+    def _roll_back(self, snapshot: Snapshot) -> None:
         tensors, epoch, self.best_epoch, self.best_loss = snapshot
         self._load(tensors)
         del self.history[epoch:]

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ import pytest
 import torch
 
 from crews import children, die, die_once
-from lg2ar.engines import Crew
+from lg2ar.engines import Crew, Lost
 from lg2ar.report.cells import cells
 from lg2ar.report.runs import failed_runs
 from lg2ar.report.tables import read_records
@@ -25,6 +25,7 @@ from lg2ar.study import ledger
 from lg2ar.study.ledger import Ledger, reproduce
 from lg2ar.study.plan import Planned, plan
 from lg2ar.study.runner import Runner
+from lg2ar.study.schedule import Schedule
 from lg2ar.study.worker import Outcome, StudyJob, StudyWorker
 from lg2ar.tuning import search
 from lg2ar.tuning.trials import TrialJob, TrialResult, TrialWorker
@@ -148,9 +149,36 @@ def test_workers_give_the_records_of_one_process_and_outlive_their_dead(
     assert compared(good) == compared([r for r in expected if "failed" not in r])
 
 
-def start(*words: str | Path) -> subprocess.Popen[str]:
+def test_a_run_is_lost_twice_only_if_it_was_lost_twice(tmp_path: Path) -> None:
+    """Of two runs of equal settings in two cells, the second has a chance of its own."""
+    failed: list[str] = []
+    schedule = Schedule(
+        some("gru", "augmentations=all"),
+        ["strict"],
+        Ledger(tmp_path / "records.jsonl"),
+        "cpu",
+        on_record=lambda _: None,
+        on_skip=lambda _: None,
+        on_failure=lambda task, why: failed.append(f"{task}: {why}"),
+    )
+
+    def lose() -> str | None:
+        job = schedule.take()
+        assert job is not None
+        schedule.settle(job, Lost("gone"))
+        (run,) = job.runs
+        return run.task.variant
+
+    assert [lose(), lose()] == ["gru", "gru"]
+    assert failed == ["graph tu:TINY gru seed 0: gone, twice."]
+    assert [lose(), lose()] == ["augmentations=all"] * 2
+    assert len(failed) == 2
+    assert schedule.take() is None
+
+
+def start(*words: str | Path, command: Sequence[str] = COMMAND) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [*COMMAND, *map(str, words)],
+        [*command, *map(str, words)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -163,8 +191,8 @@ def started() -> Iterator[Callable[..., subprocess.Popen[str]]]:
     """Starts commands, and ends what is left of them."""
     begun: list[subprocess.Popen[str]] = []
 
-    def begin(*words: str | Path) -> subprocess.Popen[str]:
-        begun.append(start(*words))
+    def begin(*words: str | Path, **more: Any) -> subprocess.Popen[str]:
+        begun.append(start(*words, **more))
         return begun[-1]
 
     yield begin
@@ -206,7 +234,7 @@ def test_kills_and_interrupts_from_outside_lose_nothing_that_is_done(
     tmp_path: Path, started: Callable[..., subprocess.Popen[str]]
 ) -> None:
     path = tmp_path / "records.jsonl"
-    words = ["reproduce", *FLAGS, "--variants", "gru", "--seeds", "8", "--set", "epochs=20"]
+    words = ["reproduce", *FLAGS, "--variants", "gru", "--seeds", "16", "--set", "epochs=20"]
     process = started(*words, "--records", path, "--workers", "2")
     wait_for(written(path, 1), process)
     first = workers(process)
@@ -223,10 +251,11 @@ def test_kills_and_interrupts_from_outside_lose_nothing_that_is_done(
     assert interrupted == told
     assert out.count("\n") == len(kept)
     assert not any(Path(f"/proc/{worker}").exists() for worker in crew)
-    _, records = done(some(seeds=8, epochs=20), path)
-    assert 3 <= len(kept) < 8
+    assert 3 <= len(kept) < 16
+    begun = some(seeds=len(kept) + 2, epochs=20)  # two were under way
+    _, records = done(begun, path)
     assert records[: len(kept)] == kept
-    _, expected = done(some(seeds=8, epochs=20), tmp_path / "alone.jsonl")
+    _, expected = done(begun, tmp_path / "alone.jsonl")
     assert compared(records) == compared(expected)
 
 
@@ -259,15 +288,34 @@ TUNE = [
 ]  # fmt: skip
 
 
+# The command line, which waits for a sign when all of it is loaded, which takes seconds.
+AT_A_SIGN = """
+import os, time
+from pathlib import Path
+from lg2ar import cli
+from lg2ar.tuning import search
+search.find_optuna()
+Path(f"ready-{os.getpid()}").touch()
+while not Path("go").exists():
+    time.sleep(0.01)
+cli.main()
+"""
+
+
 def test_two_processes_share_a_study_without_repeating_a_trial(
     tmp_path: Path, started: Callable[..., subprocess.Popen[str]]
 ) -> None:
     pytest.importorskip("optuna")
     storage = f"sqlite:///{tmp_path / 'shared.db'}"
+    sign = [sys.executable, "-c", AT_A_SIGN]  # or one of them may be done before the other begins
     both = [
-        started(*TUNE, "--trials", "9", "--out", tmp_path / name, "--storage", storage)
+        started(
+            *TUNE, "--trials", "9", "--out", tmp_path / name, "--storage", storage, command=sign
+        )
         for name in ("one", "two")
     ]
+    wait_for(lambda: len(list(tmp_path.glob("ready-*"))) == 2, both[0])
+    (tmp_path / "go").touch()
     for process in both:
         out, error = process.communicate()
         assert process.returncode == 0, error

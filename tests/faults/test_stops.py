@@ -138,6 +138,7 @@ def test_a_computation_that_does_not_look_up_is_ended(tmp_path: Path) -> None:
     )
     assert process.stdout is not None
     assert process.stdout.readline() == "busy\n"
+    time.sleep(0.5)  # it says so just before
     asked = time.monotonic()
     process.send_signal(signal.SIGTERM)
     error = process.communicate(timeout=60)[1]

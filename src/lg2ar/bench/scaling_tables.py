@@ -132,7 +132,7 @@ class Scaling:
                 seconds = self.step_seconds(parts, processes)
                 hours = seconds * GRAPHS / (processes * r["batch_size"]) / 3600
                 ideal = self.step_seconds(parts, 1) / seconds
-                half = f"{parts.own / parts.all:.0f}"
+                half = f"{half_at(parts):.0f}"
                 rows.append(
                     [
                         f"`{policy}`, {'nodes' if nodes else 'graphs'} with graphs",
@@ -175,6 +175,11 @@ class Scaling:
         several = next((r for number, r in self.records.items() if number > 1), None)
         calls = sum(several["exchanges"].values()) if several else 0
         return seconds + float(calls * LATENCY + carried(spent, processes) / BANDWIDTH)
+
+
+def half_at(parts: Parts) -> float:
+    """The number of processes at which a step takes twice as long as that of one alone."""
+    return parts.own / parts.all + 2
 
 
 def noise(r: Record) -> float:

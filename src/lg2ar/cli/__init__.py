@@ -37,11 +37,12 @@ from lg2ar.cli.parallel import (
     StrategyOption,
     joined,
     machines_of,
+    speaks_for_itself,
 )
 from lg2ar.cli.progress import progress
 from lg2ar.cli.report import report
 from lg2ar.cli.shipping import ship, verify
-from lg2ar.cli.stopping import INTERRUPTED, stopping_in_time, tell_rest
+from lg2ar.cli.stopping import INTERRUPTED, end_at_once, stopping_in_time, tell_rest
 from lg2ar.cli.studies import figure, reproduce, table
 from lg2ar.cli.tune import tune
 from lg2ar.data.reading import ReadOptions
@@ -246,7 +247,15 @@ def main() -> NoReturn:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that cannot show ± shows ?
     try:
-        with stopping_in_time(), _telling():
+        _run()
+    except SystemExit as end:
+        end_at_once(end.code)
+        raise
+
+
+def _run() -> NoReturn:
+    try:
+        with stopping_in_time(silent=not speaks_for_itself()), _telling():
             code = app(standalone_mode=False)
     except (InputError, LostProcessError, NonFiniteLossError, MemoryShortageError) as error:
         _refuse(str(error))

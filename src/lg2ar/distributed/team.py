@@ -61,6 +61,10 @@ class Team:
         if distributed.get_backend() != "gloo":
             self._counts_group = distributed.new_group(backend="gloo")
 
+    def leave(self) -> None:
+        """Give up the connections that nobody else knows of; nothing can be exchanged any more."""
+        self._counts_group = None
+
     def add_up(self, values: Tensor, kind: str) -> Tensor:
         """The sum of a tensor over all processes; what was given is left alone."""
         summed = values.detach().clone(memory_format=torch.contiguous_format)

@@ -15,9 +15,7 @@ from lg2ar.graph import GraphBatch
 from lg2ar.model import Method
 from lg2ar.records import EpochRecord
 from lg2ar.sampling import private_randomness
-from lg2ar.training import Batches, Trainer, peak_memory
-
-Snapshot = tuple[Any, int, int, float]
+from lg2ar.training import Batches, Snapshot, Trainer, peak_memory
 
 
 class CapturedTrainer(Trainer):

@@ -6,6 +6,7 @@ import json
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from lg2ar.engines import Lost
@@ -53,7 +54,6 @@ class Schedule:
         self._fresh = deque(runs)
         self._again: deque[StudyJob] = deque()
         self._followers: dict[str, list[Planned]] = {}  # of runs under way, by their settings
-        self._lost: set[str] = set()
         self._unopened: set[tuple[str, str]] = set()
 
     def take(self) -> StudyJob | None:
@@ -126,17 +126,15 @@ class Schedule:
     def _cut(self, job: StudyJob, size: int) -> None:
         """Do a job in parts, before anything else."""
         starts = range(0, len(job.runs), size)
-        parts = [StudyJob(job.runs[at : at + size], job.protocols) for at in starts]
+        parts = [replace(job, runs=job.runs[at : at + size]) for at in starts]
         self._again.extendleft(reversed(parts))
 
     def _settle_lost(self, job: StudyJob, lost: Lost) -> None:
         for planned in job.runs:
-            key = self._ledger.key(planned)
-            if key in self._lost:
+            if job.again:
                 self._fail(planned, Outcome(failure=f"{lost.why}, twice."))
                 continue
-            self._lost.add(key)
-            self._again.append(StudyJob((planned,), job.protocols))
+            self._again.append(StudyJob((planned,), job.protocols, again=True))
             _log.warning("%s: %s; it is done once more.", planned.task, lost.why)
 
     def _fail(self, planned: Planned, outcome: Outcome) -> None:

@@ -18,10 +18,17 @@ LONGEST = 300  # letters of why a run failed
 
 @dataclass(frozen=True)
 class StudyJob:
-    """Runs to be done at the same time: one, or some that differ in their seeds alone."""
+    """Runs to be done at the same time: one, or some that differ in their seeds alone.
+
+    Attributes:
+        runs: The runs.
+        protocols: How each is to be read.
+        again: Whether their worker was lost once.
+    """
 
     runs: tuple[Planned, ...]
     protocols: tuple[str, ...]
+    again: bool = False
 
 
 @dataclass(frozen=True)

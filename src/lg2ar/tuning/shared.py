@@ -127,8 +127,22 @@ class SharedStudy:
         return len(self.trials("COMPLETE", "PRUNED"))
 
     def _counted(self) -> list[Any]:
-        """Trials that are over, under way or lined up."""
-        return self.trials("COMPLETE", "PRUNED", "RUNNING", "WAITING")
+        """Trials that are over, under way or lined up; of those that two lined up, the first."""
+        doubles = self._doubles()
+        found = self.trials("COMPLETE", "PRUNED", "RUNNING", "WAITING")
+        return [trial for trial in found if trial.number not in doubles]
+
+    def _doubles(self) -> set[int]:
+        """Trials that repeat what an earlier one repeats: two processes lined it up at a time."""
+        first: dict[int, int] = {}
+        for trial in self.trials():
+            if "repeats" in trial.user_attrs:
+                first.setdefault(trial.user_attrs["repeats"], trial.number)
+        return {
+            trial.number
+            for trial in self.trials()
+            if first.get(trial.user_attrs.get("repeats"), trial.number) != trial.number
+        }
 
     def claim(self, trials: int, space: Space) -> TrialJob | None:
         """The next trial to do; None where ``trials`` are done, or done by others just now."""
@@ -147,7 +161,7 @@ class SharedStudy:
                 return None  # another process took it for one that was cut off
             self._running[trial._trial_id] = trial
             before = sum(one.number < trial.number for one in self._counted())
-            if before >= trials:  # another process was faster
+            if before >= trials or trial.number in self._doubles():  # another process was faster
                 self._tell(trial, state="FAIL")
                 return None
             self.study.sampler = self._sampler(before)
@@ -190,21 +204,31 @@ class SharedStudy:
         self._running.pop(trial._trial_id, None)
 
     def _give_up(self, number: int, *, lost: bool = False) -> None:
-        """End a trial that was cut off, and line it up again: if it was lost, once only."""
+        """End a trial that was cut off, and line it up again: if it was lost, once only.
+
+        It is lined up first, so that a kill between the two loses nothing. Whoever comes next ends
+        it then, and finds what it repeats lined up.
+        """
         optuna = find_optuna()
-        trial = self.study.get_trials(deepcopy=False)[number]
+        trials = self.trials()
+        trial = trials[number]
         self._running.pop(trial._trial_id, None)
-        try:
+        repeated = any(one.user_attrs.get("repeats") == number for one in trials)
+        if not repeated and not (lost and "again" in trial.user_attrs):
+            self._line_up(trial, lost=lost)
+        # Where this fails, another process ended it; if that was the one who did it after all, then
+        # one trial more is done than was asked for.
+        with suppress(ValueError, optuna.exceptions.UpdateFinishedTrialError):
             self.study.tell(number, state=optuna.trial.TrialState.FAIL)
-        except (ValueError, optuna.exceptions.UpdateFinishedTrialError):
-            return  # another process did it
-        if lost and "again" in trial.user_attrs:
-            return
+
+    def _line_up(self, trial: Any, *, lost: bool) -> None:
         kept = {key: True for key in ("usual", "again") if key in trial.user_attrs}
+        if lost:
+            kept["again"] = True
         # One that was cut off while it drew draws from the beginning, or it would draw otherwise.
         params = trial.system_attrs.get("fixed_params", {})
         params = trial.params if "drawn" in trial.user_attrs else params
-        self.study.enqueue_trial(params, user_attrs=kept | ({"again": True} if lost else {}))
+        self.study.enqueue_trial(params, user_attrs={**kept, "repeats": trial.number})
 
     def _tend(self) -> None:
         """Line up again what others had begun who are gone."""
