@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -213,6 +214,9 @@ def test_an_interrupt_says_how_to_go_on(
     code, _, error = lg2ar("pretrain", "toy-graphs", "--out", tmp_path / "run", *QUICK)
     assert code == 130
     assert "--resume goes on" in error
+    # Signals mean to this process what they meant before.
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
 
 def test_the_installed_command_answers(tmp_path: Path) -> None:

@@ -44,7 +44,7 @@ class _State:
 
     Attributes:
         number: Of the signal, as not every library hands on which interrupt it was; 0 before one.
-        since: When it came.
+        since: When it came; 0 where it came to another process.
         told: Whether somebody has said already how to go on.
         silent: Whether another process speaks for this one.
         limits: Seconds that each signal leaves; one that is missing here leaves any number.
@@ -165,7 +165,7 @@ def stopping_in_time(silent: bool = False) -> Iterator[None]:
     finally:
         for number, handler in before.items():
             # The process is about to end: what is handed on late changes nothing about how.
-            signal.signal(number, signal.SIG_IGN if _state.number else handler)
+            signal.signal(number, signal.SIG_IGN if _state.since else handler)
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
