@@ -365,7 +365,7 @@ def test_a_conversion_that_is_stopped_leaves_nothing(tmp_path: Path, tally: Tall
 
 # One call of C, with nothing between that could notice a signal.
 BUSY = """
-import hashlib, sys
+import hashlib, sys, threading
 from pathlib import Path
 from lg2ar.cli import stopping
 from lg2ar.files import folder_beside, written_beside
@@ -374,7 +374,7 @@ out = Path(sys.argv[1])
 with stopping.stopping_in_time(), folder_beside(out) as part, written_beside(out / "f") as file:
     (part / "large").write_text("much")
     file.write_text("more")
-    print("busy", flush=True)
+    threading.Timer(1, print, ["busy"], {"flush": True}).start()  # by then it is inside the call
     hashlib.pbkdf2_hmac("sha256", b"a", b"b", 10**9)
 """
 

@@ -149,10 +149,10 @@ def test_a_computation_that_does_not_look_up_is_ended(tmp_path: Path) -> None:
 
 # One call of C, with nothing between that could notice a signal.
 BUSY = """
-import hashlib
+import hashlib, threading
 from lg2ar.cli import stopping
 stopping.GRACE = 1.0
 with stopping.stopping_in_time():
-    print("busy", flush=True)
+    threading.Timer(1, print, ["busy"], {"flush": True}).start()  # by then it is inside the call
     hashlib.pbkdf2_hmac("sha256", b"a", b"b", 10**9)
 """

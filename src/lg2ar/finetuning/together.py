@@ -57,7 +57,9 @@ def fine_tune_together(
     device: torch.device | str = "cpu",
     deterministic: bool = True,
 ) -> list[Curve]:
-    """Fine-tune a copy of each encoder on its split, as :func:`~lg2ar.finetuning.fine_tune` does.
+    """Fine-tune a copy of each encoder on its split.
+
+    It does what :func:`~lg2ar.finetuning.folds.fine_tune` does for one.
 
     Args:
         encoders: One for each network; they are left as they are, and differ in weights alone.
