@@ -118,7 +118,8 @@ def test_a_search_leaves_no_file_open(tmp_path: Path) -> None:
 
     def opened() -> list[str]:
         links = [f"/proc/self/fd/{number}" for number in os.listdir("/proc/self/fd")]
-        return [found for link in links if DATABASE in (found := os.path.realpath(link))]
+        found = [os.path.realpath(link) for link in links]
+        return [name for name in found if DATABASE in name and str(tmp_path) in name]
 
     gc.disable()  # which would close them some time
     try:
