@@ -386,6 +386,17 @@ def test_a_kill_while_a_trial_is_given_up_loses_nothing(
     ]  # fmt: skip
 
 
+def test_an_interrupt_while_the_database_is_read_leaves_no_traceback(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    study = SharedStudy(f"sqlite:///{tmp_path / 'study.db'}", "study", 0)
+    connection = study._storage.engine.connect()
+    cursor = connection.connection.cursor()
+    connection.invalidate()  # as an interrupt does in the midst of a statement
+    connection._safe_close_cursor(cursor)
+    assert not caplog.records
+
+
 def test_a_trial_that_two_processes_line_up_again_is_done_once(tmp_path: Path) -> None:
     space: dict[str, Choice | Range] = {"learning_rate": Range(1e-4, 1e-1, log=True)}
     url = f"sqlite:///{tmp_path / 'study.db'}"

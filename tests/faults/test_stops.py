@@ -156,3 +156,32 @@ with stopping.stopping_in_time():
     threading.Timer(1, print, ["busy"], {"flush": True}).start()  # by then it is inside the call
     hashlib.pbkdf2_hmac("sha256", b"a", b"b", 10**9)
 """
+
+
+def test_an_interrupt_where_nothing_can_be_raised_is_not_lost(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", IN_A_DESTRUCTOR], capture_output=True, text=True, timeout=60
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "stopped once\n", "")
+
+
+# Python only prints what a destructor raises, and goes on.
+IN_A_DESTRUCTOR = """
+import os, signal, time
+from lg2ar.cli import stopping
+
+class Last:
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0.1)
+
+with stopping.stopping_in_time():
+    last = Last()
+    try:
+        del last
+        time.sleep(5)
+        print("went on")
+    except KeyboardInterrupt:
+        print("stopped once", flush=True)
+        time.sleep(0.1)
+"""

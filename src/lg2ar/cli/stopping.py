@@ -158,7 +158,7 @@ def stopping_in_time(silent: bool = False) -> Iterator[None]:
         if signal.getsignal(number) is not signal.SIG_IGN  # nohup: a signal that is not to count
     }
     try:
-        with _watched():
+        with _watched(), _not_lost():
             # Who started this process may have withheld them until now: see lg2ar.cli.parallel.
             signal.pthread_sigmask(signal.SIG_UNBLOCK, before)
             yield
@@ -179,6 +179,27 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 
 def _raise(number: int) -> NoReturn:
     raise KeyboardInterrupt if number == signal.SIGINT else Terminated
+
+
+@contextmanager
+def _not_lost() -> Iterator[None]:
+    """Raise an interrupt again that came where nothing can be raised, such as in a destructor."""
+    before = sys.unraisablehook
+
+    def again(what: sys.UnraisableHookArgs) -> None:
+        if not isinstance(what.exc_value, KeyboardInterrupt):
+            before(what)
+        elif _state.number:
+            _state.since -= REPEAT  # not the same signal over again
+            soon = threading.Timer(POLL / 10, os.kill, (os.getpid(), _state.number))
+            soon.daemon = True
+            soon.start()
+
+    sys.unraisablehook = again
+    try:
+        yield
+    finally:
+        sys.unraisablehook = before
 
 
 @contextmanager

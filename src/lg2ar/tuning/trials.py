@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -140,6 +141,8 @@ class TrialWorker:
 def open_storage(url: str) -> Any:
     """The database of a study; a process that dies stops to give signs of life there."""
     optuna = find_optuna()
+    # It would log with a traceback that an interrupt reached it while it read; that is told anyway.
+    logging.getLogger("sqlalchemy.pool").setLevel(logging.CRITICAL)
     # SQLite has one writer at a time; the others wait for it, and longer than they usually would.
     more = {"connect_args": {"timeout": 60}} if url.startswith("sqlite") else {}
     return optuna.storages.RDBStorage(
