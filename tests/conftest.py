@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import signal
+import threading
 
 import pytest
 import torch
@@ -14,6 +16,13 @@ if not torch.cuda.is_available():
 
 # Tiny tensors gain nothing from threads, and lose much where others use the cores.
 torch.set_num_threads(1)
+
+# A shell has what it starts in the background ignore Ctrl-C, and all that is started by it too.
+if (
+    threading.current_thread() is threading.main_thread()
+    and signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+):
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 settings.register_profile(
     "ci",

@@ -390,7 +390,7 @@ def test_an_interrupt_while_the_database_is_read_leaves_no_traceback(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     study = SharedStudy(f"sqlite:///{tmp_path / 'study.db'}", "study", 0)
-    connection = study._storage.engine.connect()
+    connection = study.storage.engine.connect()
     cursor = connection.connection.cursor()
     connection.invalidate()  # as an interrupt does in the midst of a statement
     connection._safe_close_cursor(cursor)
