@@ -4,7 +4,7 @@ Optuna need not be where the runs are made: it is asked for settings here, these
 and what they scored is kept as records. From these Optuna goes on, and the preset ``searched`` is
 read from them.
 
-python benchmarks/presets.py ask mutag,proteins --trials 8 --base default --jobs jobs.jsonl
+python benchmarks/presets.py ask mutag,proteins --trials 8 --base paper --jobs jobs.jsonl
 python benchmarks/presets.py run jobs.jsonl --out results/search.jsonl --seconds 500
 python benchmarks/presets.py best                 # rows of hyperparameters.toml
 
@@ -53,7 +53,7 @@ def ask(
     names: Annotated[str, typer.Argument(help="Data sets, separated by commas.")],
     jobs: Annotated[Path, typer.Option(help="Where settings to be run are written.")],
     trials: Annotated[int, typer.Option(help="How many for each data set.")] = 8,
-    base: Annotated[str, typer.Option(help="The preset that the rest is taken from.")] = "default",
+    base: Annotated[str, typer.Option(help="The preset that the rest is taken from.")] = "paper",
     records: Annotated[Path, typer.Option(help="What was run already.")] = RECORDS,
 ) -> None:
     """Let Optuna choose settings that are worth a run, after those that were run."""
