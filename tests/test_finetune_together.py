@@ -140,6 +140,7 @@ def test_what_cannot_be_together() -> None:
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="this machine has no CUDA device")
 def test_on_a_cuda_device() -> None:
+    torch.set_default_dtype(torch.float32)
     graph, y = toys()
     graph = graph.replace(x=graph.x.float())
     splits = semi_splits(y, folds=3, share=2)
