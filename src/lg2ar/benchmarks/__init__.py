@@ -70,7 +70,8 @@ def hyperparameters(name: str, preset: str = "paper") -> dict[str, Any]:
     known = presets()
     if preset not in known:
         raise InputError(f"'{preset}' is not a known preset; known are {', '.join(known)}.")
-    dataset = find_benchmark(name).name
+    benchmark = find_benchmark(name)
+    dataset = benchmark.name
     chosen = _read("hyperparameters.toml")["preset"][preset]
     rows = chosen["datasets"]
     if dataset not in rows and not chosen.get("any"):
@@ -78,7 +79,7 @@ def hyperparameters(name: str, preset: str = "paper") -> dict[str, Any]:
             f"preset '{preset}' has no settings for '{dataset}'; it has some for {', '.join(rows)}."
         )
     base = hyperparameters(name, chosen["base"]) if "base" in chosen else {}
-    return {**base, **chosen.get("all", {}), **rows.get(dataset, {})}
+    return {**base, **chosen.get(benchmark.level, {}), **rows.get(dataset, {})}
 
 
 def presets() -> dict[str, str]:
