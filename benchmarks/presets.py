@@ -8,7 +8,7 @@ python benchmarks/presets.py ask mutag,proteins --trials 8 --jobs jobs.jsonl
 python benchmarks/presets.py run jobs.jsonl --out results/search.jsonl --seconds 500
 python benchmarks/presets.py best                 # rows of hyperparameters.toml
 
-The criterion is the accuracy of the protocol ``strict`` with seeds from 1000 on, which no table has:
+The criterion is the accuracy of the protocol ``strict`` with seeds from 1000 on that no table has:
 their initial weights, draws, **folds and splits** are others than those that are reported. At node
 level it is the accuracy on the validation nodes. The labels are the same, as in every search of the
 field; a table of searched settings says so.

@@ -19,7 +19,7 @@ from lg2ar.config import Config
 from lg2ar.demo import SETTINGS
 from lg2ar.report.cells import cells
 from lg2ar.report.layouts import render
-from lg2ar.report.questions import findings
+from lg2ar.report.questions import findings, probe_scaling
 from lg2ar.report.summary import summary
 from lg2ar.report.tables import read_records, variants_table
 
@@ -32,7 +32,7 @@ def demonstration() -> str:
     base = Config.make(SETTINGS).to_dict()
     records = read_records(ROOT / "results" / "toy-graphs.jsonl")
     # Through Config: a record written before a setting existed has its default.
-    plain = [r for r in records if Config.make(r["config"], seed=0).to_dict() == base]
+    plain = [r for r in records if Config.stored(r["config"], seed=0).to_dict() == base]
     return variants_table(plain, base)
 
 
@@ -95,6 +95,11 @@ def found() -> str:
     return findings(read_records(file) if file.exists() else [])
 
 
+def scaling_of_the_probe() -> str:
+    """What standardising embeddings changes."""
+    return probe_scaling(read_records(ROOT / "results" / "graph.jsonl"))
+
+
 def bench() -> Bench:
     """All measurements of time and memory, and what the cost table had before."""
     files = sorted((ROOT / "results" / "bench").glob("*.jsonl"))
@@ -112,6 +117,7 @@ TABLES: dict[str, Callable[[], str]] = {
     },
     "tuning, criteria": criteria,
     "findings": found,
+    "findings, probe": scaling_of_the_probe,
     "bench, precision": precisions,
     "bench, gpu steps": lambda: bench().gpu_steps(),
     "bench, gpu pygcl": lambda: bench().gpu_pygcl(),

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lg2ar import Config, InputError
-from lg2ar.config import HEAD_NAMES, NODE_LEVEL, parse_setting, read_toml
+from lg2ar.config import BEFORE, HEAD_NAMES, NODE_LEVEL, parse_setting, read_toml
 
 FIELDS = {item.name: item for item in dataclasses.fields(Config)}
 CHOICES = {name: item for name, item in FIELDS.items() if "choices" in item.metadata}
@@ -27,23 +27,31 @@ NEUTRAL = {"negatives": "shuffled", "bound": "jsd"}
 # Defaults.
 
 
-def test_the_defaults_are_those_of_the_paper_at_graph_level() -> None:
+def test_the_defaults_are_those_of_the_paper_but_for_what_was_found_better() -> None:
     config = Config.make()
     assert config == Config()
     assert config.level == "graph"
     assert config.heads == HEAD_NAMES
     assert (config.policy, config.discriminator, config.bound) == ("gru", "dot", "jsd")
     assert (config.contrast, config.negatives) == ("local-global", "graphs")
-    assert (config.base_encoder, config.readout, config.projection) == ("gin", "sum", True)
+    assert (config.base_encoder, config.projection) == ("gin", True)
+    assert (config.readout, config.norm_place) == ("log-sum", "before")
 
 
 def test_node_level_has_defaults_of_its_own() -> None:
     config = Config.make(level="node")
     assert config.heads == ("identity", "node-dropping", "edge-perturbation", "feature-masking")
-    assert (config.base_encoder, config.base_layers, config.readout) == ("gcn", 2, "mean")
+    assert (config.base_encoder, config.base_layers, config.readout) == ("gcn", 1, "mean")
     assert (config.projection, config.norm) == (False, False)
     same = {key for key in FIELDS if getattr(config, key) == getattr(Config.make(), key)}
     assert same == set(FIELDS) - set(NODE_LEVEL) - {"level"}
+
+
+def test_a_file_from_before_a_setting_means_what_was_done_then() -> None:
+    file = {key: value for key, value in Config.make().to_dict().items() if key not in BEFORE}
+    assert (Config.stored(file).norm_place, Config.stored(file).fanout) == ("after", 0)
+    assert Config.stored({**file, "norm_place": "before"}).norm_place == "before"
+    assert Config.stored(Config.make(level="node").to_dict()) == Config.make(level="node")
 
 
 def test_what_is_given_wins_over_the_levels_defaults() -> None:

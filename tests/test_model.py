@@ -57,8 +57,11 @@ def shapes(numbers: Iterable[int]) -> GraphBatch:
 
 
 def config(**more: Any) -> Config:
-    """Small settings, changed by those given."""
-    return Config.make({"hidden": 16, "layers": 2}, **more)
+    """Small settings, changed by those given; read-outs large enough to move in a few steps."""
+    known: dict[str, Any] = {"hidden": 16, "layers": 2, "norm_place": "after"}
+    if more.get("level") != "node":
+        known["readout"] = "sum"
+    return Config.make(known, **more)
 
 
 def generator(seed: int = 0) -> torch.Generator:
@@ -397,6 +400,7 @@ def test_ten_steps_lower_the_loss_with_shuffled_negatives(
         {"feature_projection": "shared"},
         {"projection": False},
         {"norm": False},
+        {"norm_place": "before", "readout": "log-sum"},
         {"dropout": 0.3},
         {"replacement": False},
         {"edge_weighting": "printed"},

@@ -177,7 +177,7 @@ def test_protocols_that_do_not_fit_are_refused() -> None:
     for name, levels in PROTOCOLS.items():
         for level in levels:
             check_protocol(name, level)
-    with pytest.raises(InputError, match="'stric' is not a protocol; known are paper, strict"):
+    with pytest.raises(InputError, match="'stric' is not a protocol; known are paper, paper-"):
         check_protocol("stric", "graph")
     with pytest.raises(InputError, match="'infograph-rbf' is not for node level; use one of paper"):
         check_protocol("infograph-rbf", "node")

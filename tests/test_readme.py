@@ -69,7 +69,7 @@ def test_the_demonstration_was_run_with_five_seeds() -> None:
     records = read_records(ROOT / "results" / "toy-graphs.jsonl")
     base = Config.make(SETTINGS).to_dict()
     seeds = [
-        r["config"]["seed"] for r in records if Config.make(r["config"], seed=0).to_dict() == base
+        r["config"]["seed"] for r in records if Config.stored(r["config"], seed=0).to_dict() == base
     ]
     assert seeds == [0, 1, 2, 3, 4]
 

@@ -156,7 +156,7 @@ def read(folder: str | Path, *, with_training: bool = False) -> Checkpoint:
     folder = Path(folder)
     head = read_head(folder, RUN_FILE, "lg2ar pretrain")
     try:
-        config = Config.make(head["config"])
+        config = Config.stored(head["config"])
         progress, data = head["progress"], head["data"]
         objects = (progress, data, data.get("reading", {}), head["versions"], head["recipe"])
         if not all(isinstance(item, dict) for item in objects):

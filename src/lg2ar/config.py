@@ -114,11 +114,11 @@ class Config:
     layers: int = _within(3, 1, 64)
     base_encoder: str = _one_of("gin", "gin", "gcn")
     base_layers: int = _within(0, 0, 64)
-    readout: str = _one_of("sum", "sum", "mean", "log-sum")
+    readout: str = _one_of("log-sum", "sum", "mean", "log-sum")
     projection: bool = True
     embedding: str = _one_of("before", "before", "after")
     norm: bool = True
-    norm_place: str = _one_of("after", "after", "before")
+    norm_place: str = _one_of("before", "after", "before")
     calibrate: bool = True
     feature_projection: str = _one_of("head", "head", "shared", "none")
     edge_weighting: str = _one_of("relative", "printed", "relative", "straight-through")
@@ -194,6 +194,11 @@ class Config:
         return cls(**{**(NODE_LEVEL if level == "node" else {}), **given})
 
     @classmethod
+    def stored(cls, settings: Mapping[str, Any], /, **more: Any) -> Config:
+        """Settings that a file holds, also one that was written before some of them existed."""
+        return cls.make({**BEFORE, **settings}, **more)
+
+    @classmethod
     def from_toml(cls, path: str | Path, /, **more: Any) -> Config:
         """Read settings from a TOML file; ``more`` wins over what it says."""
         return cls.make(read_toml(path), **more)
@@ -214,20 +219,29 @@ class Config:
         return json.dumps(self.to_dict(), indent=2)
 
 
-# What a level changes: A.2 and A.3 fix the node-level base encoder and drop the sub-graph head.
+# What a level changes: A.2 and A.3 fix the node-level base encoder and drop the sub-graph head. The
+# second half is what an encoder of nodes was found to learn with (docs/findings.md).
 NODE_LEVEL: dict[str, Any] = {
     "heads": tuple(name for name in HEAD_NAMES if name != "sub-graph"),
     "base_encoder": "gcn",
-    "base_layers": 2,
     "readout": "mean",
     "projection": False,
     "norm": False,
-    "batch_size": 16,
-    "epochs": 1000,
-    "patience": 50,
     "hops": 2,
     "checkpoint_every": 50,
+    "base_layers": 1,
+    "contrast": "global-global",
+    "bound": "nt-xent",
+    "bound_temperature": 1.0,
+    "scale_by_probability": "straight-through",
+    "feature_projection": "none",
+    "replacement": False,
+    "batch_size": 64,
+    "fanout": 10,
+    "epochs": 100,
 }
+# Settings that files written before there were these do not have: what was done then.
+BEFORE: dict[str, Any] = {"norm_place": "after", "fanout": 0}
 
 
 def in_todays_words(settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -25,6 +25,7 @@ SETTINGS = {
     "hidden": 32,
     "layers": 2,
     "readout": "mean",
+    "norm_place": "after",
     "batch_size": 64,
     "epochs": 100,
     "learning_rate": 3e-3,

@@ -185,7 +185,7 @@ def read_encoder(path: str | Path) -> ShippedEncoder:
             head = json.loads((file.metadata() or {})["lg2ar"])
         weights = load(content)
         _check_whole(head["format"], content)
-        config, recipe = Config.make(head["config"]), FeatureRecipe.from_dict(head["recipe"])
+        config, recipe = Config.stored(head["config"]), FeatureRecipe.from_dict(head["recipe"])
         return ShippedEncoder(
             config=config,
             recipe=recipe,

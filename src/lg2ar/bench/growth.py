@@ -31,7 +31,14 @@ BATCH_SIZES = (32, 64, 128, 256, 512, 1024)
 
 # Narrow, so that a processor comes far; any of it can be changed.
 GRAPH_LEVEL = {"hidden": 32, "layers": 3, "batch_size": 128}
-NODE_LEVEL = {"level": "node", "hidden": 32, "layers": 2, "hops": 2, "batch_size": 16}
+NODE_LEVEL = {
+    "level": "node",
+    "hidden": 32,
+    "layers": 2,
+    "hops": 2,
+    "batch_size": 16,
+    "fanout": 0,
+}
 
 
 def fit(sizes: Sequence[float], values: Sequence[float]) -> dict[str, float]:

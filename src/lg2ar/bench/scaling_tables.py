@@ -170,7 +170,7 @@ class Scaling:
         seconds: float = share * (parts.own + processes * parts.all)
         if processes == 1:
             return seconds
-        config = Config.make({**r["config"], "batch_size": share * processes})
+        config = Config.stored(r["config"], batch_size=share * processes)
         spent = step_bytes(config, 8, processes)
         several = next((r for number, r in self.records.items() if number > 1), None)
         calls = sum(several["exchanges"].values()) if several else 0

@@ -47,6 +47,7 @@ class Question:
         setting: The setting whose value is in question.
         variants: The other answers, as settings joined by ``+`` that change the level's base.
         levels: Where it arises.
+        decision: What the answers led to; nothing while it is open.
     """
 
     name: str
@@ -55,6 +56,7 @@ class Question:
     setting: str
     variants: tuple[str, ...]
     levels: tuple[str, ...]
+    decision: str = ""
 
 
 def hyperparameters(name: str, preset: str = "paper") -> dict[str, Any]:
@@ -121,6 +123,7 @@ def questions() -> list[Question]:
             setting=row["setting"],
             variants=tuple(row["variants"]),
             levels=tuple(row.get("levels", ("graph", "node"))),
+            decision=" ".join(row.get("decision", "").split()),
         )
         for row in _read("questions.toml")["question"]
     ]

@@ -45,7 +45,9 @@ def reproduce(
     first_seed: Annotated[int, typer.Option(min=0, max=2**31, help="Seed of the first run.")] = 0,
     protocol: Annotated[
         list[str] | None,
-        typer.Option(help="paper, strict, infograph-rbf, nested, semi; default: the table's."),
+        typer.Option(
+            help="paper, paper-scaled, strict, infograph-rbf, nested, semi; default: the table's."
+        ),
     ] = None,
     preset: Annotated[
         str | None, typer.Option(help="Named settings to start from; default: the table's.")

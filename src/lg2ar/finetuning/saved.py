@@ -180,7 +180,7 @@ def load_finetuned(folder: str | Path, device: str | torch.device = "auto") -> F
     """
     head = checkpoints.read_head(folder, FILE, "lg2ar finetune")
     try:
-        config = Config.make(head["config"])
+        config = Config.stored(head["config"])
         recipe = FeatureRecipe.from_dict(head["recipe"])
         target = Target.from_dict(head["target"])
         settings = TuningSettings(**head["settings"])

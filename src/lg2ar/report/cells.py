@@ -36,7 +36,7 @@ VALIDATION = "validation"  # the public splits of nodes have some, which a class
 BEST_EPOCH = "best evaluated epoch, chosen on the reported folds"
 
 # Protocol and level under which all runs are read at one epoch, the one that scores best.
-READ_AT_BEST = {("paper", "graph")}
+READ_AT_BEST = {("paper", "graph"), ("paper-scaled", "graph")}
 
 # What a record says of cost, in the paper's units.
 MEASURES: dict[str, Callable[[Run], float]] = {
@@ -45,7 +45,7 @@ MEASURES: dict[str, Callable[[Run], float]] = {
 }
 
 _METHODS = ("supervised", "infograph", "graphcl", "", "lg2ar", UNTRAINED)  # "" is any other
-_PROTOCOLS = ("paper", "strict", "infograph-rbf", "nested", "semi")
+_PROTOCOLS = ("paper", "paper-scaled", "strict", "infograph-rbf", "nested", "semi")
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ def findings(records: Iterable[Mapping[str, Any]]) -> str:
     scores = _read(records)
     parts = [
         f"### {asked.name[0].upper()}{asked.name[1:]} ({asked.place})\n\n{asked.text}\n\n{table}"
+        + (f"\n\n**Decision.** {asked.decision}" if asked.decision else "")
         for asked in questions()
         if (table := _table(asked, scores))
     ]
@@ -34,6 +35,31 @@ def finding(records: Iterable[Mapping[str, Any]], name: str) -> str:
     """The table of one question, by its name."""
     asked = {question.name: question for question in questions()}[name]
     return _table(asked, _read(records)) or "*not run yet*"
+
+
+def probe_scaling(records: Iterable[Mapping[str, Any]]) -> str:
+    """What standardising embeddings before the linear SVM changes, after the last epoch."""
+    pairs: dict[str, list[list[float]]] = {}
+    for run in read_runs(records):
+        if (run.table, run.variant, run.preset) != ("graph", "gru", "paper"):
+            continue
+        read = {(e.protocol, e.epoch): e.value for e in evaluations(run)}
+        last = max(epoch for _, epoch in read)
+        looks = [(name, epoch) for epoch in (0, last) for name in ("paper", PROTOCOL)]
+        if all(look in read for look in looks):
+            pairs.setdefault(run.dataset, []).append([read[look] for look in looks])
+    lines = [
+        "| data set | runs | untrained, as is | standardised | trained, as is | standardised |",
+        "|---|---:|---:|---:|---:|---:|",
+    ]
+    for dataset, rows in pairs.items():
+        columns = list(zip(*rows, strict=True))
+        cells = [f"{statistics.fmean(column):.1f}" for column in columns]
+        for plain, scaled in ((0, 1), (2, 3)):
+            gains = [b - a for a, b in zip(columns[plain], columns[scaled], strict=True)]
+            cells[scaled] += f"; {_gain(gains)}"
+        lines.append(f"| {dataset} | {len(rows)} | {' | '.join(cells)} |")
+    return "\n".join(lines) if pairs else "*not run yet*"
 
 
 def _read(records: Iterable[Mapping[str, Any]]) -> _Scores:

@@ -132,9 +132,9 @@ def _as_asked(config: Config, done: Mapping[str, Any]) -> bool:
 
 
 def _key(dataset: str, config: dict[str, Any]) -> str:
-    # Through Config, so that a record written before a setting existed has its default.
+    # Through Config, so that a record written before a setting existed has what was done then.
     with suppress(InputError):  # settings of another version: they match nothing
-        config = Config.make(config).to_dict()
+        config = Config.stored(config).to_dict()
     what = {key: value for key, value in config.items() if key not in HOW}
     return json.dumps([dataset, what], sort_keys=True)
 

@@ -33,7 +33,15 @@ from lg2ar.finetuning import (
 from lg2ar.finetuning.together import can_be_together, fine_tune_together
 from lg2ar.graph import GraphBatch
 from lg2ar.model import build_base_encoder, initialise_parts
-from lg2ar.protocols import EPOCH_GRID, FOLDS, Memory, Reader, evaluated_epochs, node_splits
+from lg2ar.protocols import (
+    AT_BEST,
+    EPOCH_GRID,
+    FOLDS,
+    Memory,
+    Reader,
+    evaluated_epochs,
+    node_splits,
+)
 from lg2ar.records import Evaluation, StudyRecord, versions
 from lg2ar.runs import Run, describe
 from lg2ar.sampling import private_randomness, seed_from
@@ -271,12 +279,12 @@ class _Reading:
 
     def __call__(self, epoch: int, rows: Tensor) -> None:
         everywhere = epoch not in self.between
-        names = [name for name in self._frozen if everywhere or name == "paper"]
+        names = [name for name in self._frozen if everywhere or name in AT_BEST]
         self._read(epoch, rows, names)
 
     def stopped_early(self, epoch: int, rows: Tensor) -> None:
-        """The last epoch turned out to be one where only the paper's protocol has looked."""
-        self._read(epoch, rows, [name for name in self._frozen if name != "paper"])
+        """The last epoch turned out to be one where only protocols like the paper's have looked."""
+        self._read(epoch, rows, [name for name in self._frozen if name not in AT_BEST])
 
     def _read(self, epoch: int, rows: Tensor, protocols: Sequence[str]) -> None:
         with self.clock, _threads(self._threads):
