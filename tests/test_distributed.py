@@ -36,9 +36,9 @@ SIZES = (2, 4)
 # In double precision a sum in another order differs by 1e-16 or so; ten steps of Adam, which
 # divides by the size of a gradient, leave weights that differ by less than this.
 WEIGHTS, LOSSES, GRADIENTS = 1e-9, 1e-12, 1e-10
-# A constant added to the logits of a softmax: its gradient is rounding alone, and Adam divides it
-# by its own size.
-IDLE = "scores.mlp.rest.1.bias"
+# A constant added to the logits of a softmax, or to what is normalised over the batch: its
+# gradient is rounding alone, and Adam divides it by its own size.
+IDLE = "mlp.rest.1.bias"
 SMALL = {"hidden": 8, "layers": 2}
 # 122 graphs in batches of 30: the last batch has two, fewer than four processes can share.
 GRAPHS = {**SMALL, "batch_size": 30, "epochs": 2, "dropout": 0.1}

@@ -193,8 +193,9 @@ def test_embedding_leaves_the_model_in_the_mode_it_was() -> None:
         assert run.model.base_encoder.training is mode
 
 
-def test_calibration_takes_the_statistics_of_the_graphs_and_changes_no_weight() -> None:
-    config = lg2ar.Config.make(SMALL)
+@pytest.mark.parametrize("place", ["before", "after"])
+def test_calibration_takes_the_statistics_of_the_graphs_and_changes_no_weight(place: str) -> None:
+    config = lg2ar.Config.make(SMALL, norm_place=place)
     dataset = small()
     graph = dataset.graph.replace(x=torch.randn(dataset.graph.num_nodes, 3))
     encoder = build(config, 3).base_encoder
@@ -202,14 +203,16 @@ def test_calibration_takes_the_statistics_of_the_graphs_and_changes_no_weight() 
     calibrate(encoder, graph)
     assert all(torch.equal(p, before[name]) for name, p in encoder.named_parameters())
     network = encoder.network
-    first = torch.relu(network.convs[0](graph.x, graph))
+    first = network.convs[0](graph.x, graph)
+    first = first if place == "before" else torch.relu(first)
     norm = network.norms[0]
     assert isinstance(norm, BatchNorm)
     torch.testing.assert_close(norm.running_mean, first.mean(0))
     torch.testing.assert_close(norm.running_var, first.var(0))
-    # Each column of a calibrated layer is centred on the data it will see.
+    # Each column is centred on the data that it will see, before the ReLU or after it.
     encoder.eval()
-    assert encoder.embed(graph).nodes[:, :8].mean(0).abs().max() < 1e-5
+    centred = encoder.embed(graph).nodes[:, :8] if place == "after" else norm(first)
+    assert centred.mean(0).abs().max() < 1e-5
 
 
 def test_the_run_is_calibrated_unless_told_otherwise() -> None:

@@ -170,7 +170,8 @@ def test_the_motifs_of_toy_graphs_are_learned(validation: bool, device: torch.de
 def test_the_communities_of_toy_nodes_are_learned(device: torch.device) -> None:
     dataset = toy_nodes(num_nodes=240)
     split = semi_splits(labels(dataset), folds=5, share=4, validation=True)[0]
-    curve = tuned(dataset, split, encoder_of(dataset).to(device), epochs=40)
+    encoder = encoder_of(dataset, base_layers=2).to(device)  # features say little of communities
+    curve = tuned(dataset, split, encoder, epochs=40)
     assert curve.train_loss[-1] < curve.train_loss[0]
     assert curve.test[-5:].mean() > 60
     assert curve.validation is not None

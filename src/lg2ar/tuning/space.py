@@ -62,5 +62,6 @@ SPACES: dict[Level, Space] = {
         "batch_size": Choice((32, 64, 128)),
         "epochs": Choice((10, 20, 40, 60, 100, 200)),
     },
-    "node": {**_BOTH, "batch_size": Choice((4, 8, 12, 16, 32))},
+    # 64 is ours: the default at node level.
+    "node": {**_BOTH, "batch_size": Choice((4, 8, 12, 16, 32, 64))},
 }
