@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,11 +18,13 @@ from lg2ar.data.sources import Source, open_source
 from lg2ar.devices import choose_device
 from lg2ar.engines import Crew, Engine, Lost, drive
 from lg2ar.errors import InputError
+from lg2ar.files import among_others
 from lg2ar.frames import write_content, write_frame
 from lg2ar.tuning.chart import importance_chart
 from lg2ar.tuning.checking import check_chosen, check_readable
 from lg2ar.tuning.criteria import LabelCriterion, LabelFree, make_criterion
-from lg2ar.tuning.shared import SharedStudy, absolute, at_work
+from lg2ar.tuning.database import database_told
+from lg2ar.tuning.shared import SharedStudy, absolute
 from lg2ar.tuning.space import SPACES, Space
 from lg2ar.tuning.trials import TrialJob, TrialResult, TrialWorker, find_optuna, quiet
 
@@ -31,6 +32,9 @@ _log = logging.getLogger("lg2ar")
 
 # Seconds between two looks at what other processes do.
 PAUSE = 1.0
+
+# Another name than that of the lock of a folder's one writer: several may search.
+LOCK = ".lg2ar-search"
 
 BEST, TRIALS, CHART, DATABASE = "best.toml", "trials.csv", "importance.svg", "tuning.db"
 
@@ -137,8 +141,8 @@ def tune(
     where = storage or str(folder / DATABASE)
     url = absolute(storage or f"sqlite:///{folder / DATABASE}")
     with (
-        _storage_told(where),
-        at_work(folder) as alone,
+        database_told(where),
+        among_others(folder / LOCK) as alone,
         SharedStudy(url, where, seed, alone=alone and storage is None) as shared,
     ):
         usual = {key: kind.nearest(getattr(config, key)) for key, kind in searched.items()}
@@ -170,19 +174,6 @@ def tune(
                 _check_reach(url, where, engine.machines)
                 _work(engine, shared, take, settle, trials, until)
         return _told(shared.study, folder, fixed, measure)
-
-
-@contextlib.contextmanager
-def _storage_told(where: str) -> Iterator[None]:
-    """Say in one sentence that the study cannot be written: a full disk, a lost connection."""
-    optuna = find_optuna()
-    try:
-        yield
-    except (OSError, optuna.exceptions.StorageInternalError) as error:
-        told = str(error.__cause__ or error).strip().partition("\n")[0]
-        raise InputError(
-            f"{where}: cannot be written ({told}); make room there, then the same command goes on."
-        ) from None
 
 
 def _work(
