@@ -197,7 +197,10 @@ def test_tables_in_the_making_are_waited_for(tmp_path: Path) -> None:
         connection.close()
 
 
-def test_a_database_that_another_process_writes_is_waited_for(tmp_path: Path) -> None:
+def test_a_database_that_another_process_writes_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lg2ar.tuning.shared.PATIENCE", 0.0)
     path = tmp_path / DATABASE
     with SharedStudy(f"sqlite:///{path}", "study", 0):
         pass
@@ -220,17 +223,17 @@ def test_errors_of_a_database_are_told_and_slips_are_not(tmp_path: Path) -> None
         with sqlite3.connect(path) as connection:
             connection.execute("DELETE FROM studies")
         connection.close()
-        with pytest.raises(InputError, match="here: is no study .*Record does not exist") as told:
-            with database_told("here"):
-                study.trials()
+        said = r"here: is no study .*Record does not exist"
+        with pytest.raises(InputError, match=said) as told, database_told("here"):
+            study.trials()
     assert isinstance(told.value.__cause__, KeyError)
     with pytest.raises(KeyError, match="a slip"), database_told("here"):
         raise KeyError("a slip")
     with pytest.raises(ZeroDivisionError), database_told("here"):
         _slip()
-    with pytest.raises(InputError, match=r"here: cannot be written \(No room\); make room"):
-        with database_told("here"):
-            raise OSError("No room")
+    said = r"here: cannot be written \(No room\); make room"
+    with pytest.raises(InputError, match=said), database_told("here"):
+        raise OSError("No room")
 
 
 def _slip() -> float:
@@ -244,9 +247,13 @@ def test_a_database_that_stays_locked_is_told(tmp_path: Path) -> None:
     connection = sqlite3.connect(path, isolation_level=None)
     connection.execute("BEGIN EXCLUSIVE")
     engine = sqlalchemy.create_engine(f"sqlite:///{path}", connect_args={"timeout": 0})
-    with pytest.raises(InputError, match="cannot be written .*database is locked.*; make room"):
-        with database_told("here"), engine.connect() as other:
-            other.execute(sqlalchemy.text("CREATE TABLE t (x)"))
+    said = r"here: cannot be written \(database is locked\); make room"
+    with (
+        pytest.raises(InputError, match=said),
+        database_told("here"),
+        engine.connect() as other,
+    ):
+        other.execute(sqlalchemy.text("CREATE TABLE t (x)"))
     engine.dispose()
     connection.close()
 
