@@ -231,6 +231,8 @@ def test_errors_of_a_database_are_told_and_slips_are_not(tmp_path: Path) -> None
         raise KeyError("a slip")
     with pytest.raises(ZeroDivisionError), database_told("here"):
         _slip()
+    with pytest.raises(InputError, match=r"^a sentence$"), database_told("here"):
+        raise InputError("a sentence")
     said = r"here: cannot be written \(No room\); make room"
     with pytest.raises(InputError, match=said), database_told("here"):
         raise OSError("No room")

@@ -141,7 +141,7 @@ def database_told(where: str) -> Iterator[None]:
     """
     try:
         yield
-    except MemoryError:
+    except (InputError, MemoryError):
         raise
     except Exception as error:
         if _is_passing(error):

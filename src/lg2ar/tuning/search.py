@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -161,11 +161,12 @@ def tune(
                 _log.warning("a trial: %s%s", result.why, "." if trial else "; it is done again.")
             if trial is None:
                 return
-            best = shared.study.best_trial if _completed(shared.study) else None
+            found = shared.trials()
+            best = _best(found)
             if best is not None and best.number == trial.number:
-                _write_best(folder, shared.study, fixed, measure.name)
+                _write_best(folder, found, best, fixed, measure.name)
             if on_trial is not None:
-                on_trial(shared.done(), trials, None if best is None else best.value)
+                on_trial(_done(found), trials, None if best is None else best.value)
 
         if shared.done() < trials:
             own = shared.study if crew.alone else None
@@ -229,23 +230,25 @@ def _about(
     }
 
 
-def _completed(study: Any) -> list[Any]:
-    return [trial for trial in study.trials if trial.state.name == "COMPLETE"]
+def _best(trials: Sequence[Any]) -> Any:
+    """The trial with the highest value, the first of several; None where none came to its end."""
+    completed = [trial for trial in trials if trial.state.name == "COMPLETE"]
+    return max(completed, key=lambda trial: trial.value, default=None)
 
 
-def _counted(study: Any) -> list[Any]:
+def _counted(trials: Sequence[Any]) -> list[Any]:
     """The trials that count, in their order: all but those that were cut off."""
-    return [trial for trial in study.trials if trial.state.name != "FAIL"]
+    return [trial for trial in trials if trial.state.name != "FAIL"]
 
 
-def _place(study: Any, number: int) -> int:
+def _place(trials: Sequence[Any], number: int) -> int:
     """The place of a trial among those that count, from 0."""
-    return sum(trial.number < number for trial in _counted(study))
+    return sum(trial.number < number for trial in _counted(trials))
 
 
-def _done(study: Any) -> int:
+def _done(trials: Sequence[Any]) -> int:
     """Trials that are over; one that was interrupted does not count."""
-    return sum(trial.state.name in ("COMPLETE", "PRUNED") for trial in study.trials)
+    return sum(trial.state.name in ("COMPLETE", "PRUNED") for trial in trials)
 
 
 def _plain(value: Any) -> Any:
@@ -256,18 +259,19 @@ def _told(
     study: Any, folder: Path, fixed: Mapping[str, Any], measure: LabelFree | LabelCriterion
 ) -> Tuned:
     """The result, and its files."""
-    trials = _counted(study)
+    everything = study.trials
+    trials, best = _counted(everything), _best(everything)
     states = [trial.state.name for trial in trials]
-    if not _completed(study):
-        broken = [t.user_attrs["broken"] for t in study.trials if "broken" in t.user_attrs]
+    if best is None:
+        broken = [t.user_attrs["broken"] for t in everything if "broken" in t.user_attrs]
         why = f" (the last: {broken[-1].rstrip('.')})" if broken else ""
         raise InputError(
             f"{folder}: none of {len(states)} trials came to its end{why}; narrow the ranges or "
             "give more time."
         )
-    best, first = study.best_trial, _usual(study)
-    importance = _importance(study)
-    _write_best(folder, study, fixed, measure.name)
+    first = _usual(everything)
+    importance = _importance(study, everything)
+    _write_best(folder, everything, best, fixed, measure.name)
     with quiet():
         write_frame(folder / TRIALS, study.trials_dataframe())
     if importance:
@@ -286,7 +290,7 @@ def _told(
         settings={**fixed, **best.params},
         value=float(best.value),
         criterion=measure.name,
-        trial=_place(study, best.number),
+        trial=_place(everything, best.number),
         usual=None if first.state.name != "COMPLETE" else float(first.value),
         untrained=first.user_attrs.get("untrained"),
         test=test,
@@ -298,16 +302,16 @@ def _told(
     )
 
 
-def _usual(study: Any) -> Any:
+def _usual(trials: Sequence[Any]) -> Any:
     """The trial with the usual settings; where it was cut off and done again, the last."""
-    marked = [trial for trial in study.trials if "usual" in trial.user_attrs]
-    return next((t for t in reversed(marked) if t.state.name != "FAIL"), study.trials[0])
+    marked = [trial for trial in trials if "usual" in trial.user_attrs]
+    return next((t for t in reversed(marked) if t.state.name != "FAIL"), trials[0])
 
 
-def _importance(study: Any) -> dict[str, float]:
+def _importance(study: Any, trials: Sequence[Any]) -> dict[str, float]:
     """Shares of the settings in how the criterion varies (fANOVA); none for too few trials."""
     optuna = find_optuna()
-    values = {trial.value for trial in _completed(study)}
+    values = {trial.value for trial in trials if trial.state.name == "COMPLETE"}
     if len(values) < 3:
         return {}
     with quiet():
@@ -317,11 +321,12 @@ def _importance(study: Any) -> dict[str, float]:
     return {key: float(value) for key, value in found.items()}
 
 
-def _write_best(folder: Path, study: Any, fixed: Mapping[str, Any], criterion: str) -> None:
-    best = study.best_trial
+def _write_best(
+    folder: Path, trials: Sequence[Any], best: Any, fixed: Mapping[str, Any], criterion: str
+) -> None:
     lines = [
-        f"# Best of {_done(study)} trials by the criterion '{criterion}': "
-        f"{best.value:.6g} (trial {_place(study, best.number)}).",
+        f"# Best of {_done(trials)} trials by the criterion '{criterion}': "
+        f"{best.value:.6g} (trial {_place(trials, best.number)}).",
         *(f"{key} = {_toml(value)}" for key, value in {**fixed, **best.params}.items()),
     ]
     write_content(folder / BEST, ("\n".join(lines) + "\n").encode())

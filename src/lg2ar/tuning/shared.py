@@ -103,8 +103,9 @@ class SharedStudy:
         until = time.monotonic() + PATIENCE
         while not self.created and not self.trials() and time.monotonic() < until:
             time.sleep(0.1)  # another process made it just now
+        known = self.study.user_attrs
         for key, value in about.items():
-            before = self.study.user_attrs.get(key)
+            before = known.get(key)
             if before is None:
                 self.study.set_user_attr(key, value)
             elif before != value:
