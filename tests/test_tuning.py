@@ -440,6 +440,7 @@ def test_without_optuna_it_says_how_to_get_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "optuna", None)
+    monkeypatch.setitem(sys.modules, "sqlalchemy.exc", None)  # which comes with it
     with pytest.raises(InputError, match=r"pip install 'lg2ar\[tune\]'"):
         small(tmp_path)
 

@@ -238,6 +238,18 @@ def in_turn(folder: Path, remedy: str) -> Iterator[None]:
 
 
 @contextmanager
+def among_others(file: Path) -> Iterator[bool]:
+    """Hold a lock that several may hold; whether certainly nobody else did when this began.
+
+    Its file stays: others may hold it, and all of them must hold the same one.
+    """
+    with open(file, "ab") as opened:
+        alone = _flock(opened, alone=True, wait=False) is True
+        _flock(opened, alone=False, wait=True)
+        yield alone
+
+
+@contextmanager
 def _locked(file: Path, what: Path) -> Iterator[None]:
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -383,14 +395,22 @@ def _alone_with(file: IO[bytes]) -> Iterator[None]:
 
 def _lock(file: IO[bytes], *, wait: bool) -> bool:
     """Lock an open file, where the system and its disk have such; whether no other process has."""
-    if sys.platform != "win32":
-        import fcntl
+    return _flock(file, alone=True, wait=wait) is not False
 
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        except OSError as error:
-            if error.errno not in (errno.ENOSYS, errno.ENOTSUP, errno.ENOLCK):
-                raise
+
+def _flock(file: IO[bytes], *, alone: bool, wait: bool) -> bool | None:
+    """Lock an open file, alone or among others; whether that was given, None where none is."""
+    if sys.platform == "win32":
+        return None
+    import fcntl
+
+    try:
+        how = fcntl.LOCK_EX if alone else fcntl.LOCK_SH
+        fcntl.flock(file, how if wait else how | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        if error.errno not in (errno.ENOSYS, errno.ENOTSUP, errno.ENOLCK):
+            raise
+        return None
     return True

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import sqlite3
+import threading
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,10 @@ pytest.importorskip("optuna")
 
 from faults.fuzz import going_on
 from lg2ar.errors import InputError
+from lg2ar.tuning.database import database_told
 from lg2ar.tuning.search import DATABASE
+from lg2ar.tuning.shared import SharedStudy
+from lg2ar.tuning.trials import find_optuna
 
 
 def changed(folder: Path, *statements: str) -> bytes:
@@ -96,16 +100,164 @@ def test_a_changed_study_is_refused(what: str, tmp_path: Path) -> None:
         going_on.read_study(data, tmp_path)
 
 
-@pytest.mark.parametrize("table", ["trials", "trial_values"])
-def test_a_table_without_a_key_is_refused(table: str, tmp_path: Path) -> None:
-    data = changed(
-        tmp_path,
-        f"CREATE TABLE other AS SELECT * FROM {table}",
-        f"DROP TABLE {table}",
-        f"ALTER TABLE other RENAME TO {table}",
+# What stands in the statements that make the tables, what stands there instead, what is said.
+LAYOUTS = {
+    "a column more": ('"key" VARCHAR(512),', '"key" VARCHAR(512), step INTEGER NOT NULL,', "step"),
+    "a column that may be empty more": ("number INTEGER,", "number INTEGER, n INTEGER,", "columns"),
+    "a column less": ("number INTEGER, ", "", "trials has other columns: number"),
+    "a key that is no number of a row": (
+        "study_user_attribute_id INTEGER NOT",
+        "study_user_attribute_id INTEGER A NOT",
+        "another column study_user_attribute_id",
+    ),
+    "no key": ("PRIMARY KEY (trial_value_id)", "UNIQUE (trial_value_id)", "trial_value_id"),
+    "a key of two": ("PRIMARY KEY (trial_id)", "PRIMARY KEY (trial_id, number)", "column number"),
+    "numbers where text belongs": ("value_json TEXT", "value_json INTEGER", "value_json"),
+    "a default": ("number INTEGER", "number INTEGER DEFAULT 7", "column number"),
+    "a computed column": ("number INTEGER", "number INTEGER AS (trial_id)", "column number"),
+    "what must be given": ("number INTEGER", "number INTEGER NOT NULL", "must have number"),
+    "what may be twice": ('UNIQUE (trial_id, "key")', "CHECK (1)", "other unique columns"),
+    "what may not be twice": ("number INTEGER", "number INTEGER UNIQUE", "other unique columns"),
+    "what may not be twice at times": (
+        "CREATE INDEX ix_trials_study_id ON trials (study_id)",
+        "CREATE UNIQUE INDEX ix_trials_study_id ON trials (study_id) WHERE number > 1",
+        "trials has other unique columns",
+    ),
+    "rows without a number": (
+        'FOREIGN KEY(study_id) REFERENCES studies (study_id)\n);\nINSERT INTO "trials"',
+        'CHECK (1)\n) WITHOUT ROWID;\nINSERT INTO "trials"',
+        "trials has other unique columns",
+    ),
+    # Nothing but writing shows these.
+    "a bound on values": ("trial_id INTEGER, ", "trial_id INTEGER CHECK (trial_id < 3),", "CHECK"),
+    "a bound on names": (
+        '"key" VARCHAR(512)',
+        '"key" VARCHAR CHECK ("key" <> \'repeats\')',
+        "CHECK",
+    ),
+    "no end of a trial": (
+        "state VARCHAR(8)",
+        "state VARCHAR(8) CHECK (state <> 'COMPLETE' OR trial_id = 1)",
+        "it keeps no end of trial 2",
+    ),
+    "no end of a trial that was cut off": (
+        "state VARCHAR(8)",
+        "state VARCHAR(8) CHECK (state <> 'FAIL')",
+        "it keeps no end of trial 1",
+    ),
+    "rows that are passed over": (
+        "state VARCHAR(8)",
+        "state VARCHAR(8) CHECK (state <> 'WAITING')",
+        "CHECK",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", LAYOUTS)
+def test_tables_that_optuna_does_not_make_are_refused(what: str, tmp_path: Path) -> None:
+    old, new, said = (part.encode() for part in LAYOUTS[what])
+    text = going_on.study()[0]
+    assert old in text
+    with pytest.raises(InputError, match=rf"tuning\.db: is no .*{said.decode()}.*; restore it"):
+        going_on.read_study(text.replace(old, new), tmp_path)
+
+
+def test_a_study_of_an_old_version_that_was_upgraded_is_gone_on_with(tmp_path: Path) -> None:
+    """Its tables have another order, and let columns be empty that new ones do not."""
+    from alembic import command
+
+    optuna = find_optuna()
+    url = f"sqlite:///{tmp_path / DATABASE}"
+    manager = object.__new__(optuna.storages._rdb.storage._VersionManager)
+    manager.url = url
+    command.upgrade(manager._create_alembic_config(), "head")
+    connection = sqlite3.connect(tmp_path / DATABASE)
+    columns = [row[1] for row in connection.execute("PRAGMA table_info(trials)")]
+    connection.close()
+    assert columns[-1] == "number"  # which is the second of those made anew
+    assert going_on.read_study((tmp_path / DATABASE).read_bytes(), tmp_path).finished == 2
+
+
+def test_tables_in_the_making_are_waited_for(tmp_path: Path) -> None:
+    """Another process has made a table, and is about to make its index."""
+    path = tmp_path / DATABASE
+    index = "CREATE UNIQUE INDEX ix_studies_study_name ON studies (study_name)"
+    connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    connection.execute(
+        "CREATE TABLE studies (study_id INTEGER NOT NULL PRIMARY KEY, "
+        "study_name VARCHAR(512) NOT NULL)"
     )
-    with pytest.raises(InputError, match=f"{table} has no key"):
-        going_on.read_study(data, tmp_path)
+    later = threading.Timer(0.5, lambda: connection.execute(index))
+    later.start()
+    try:
+        with SharedStudy(f"sqlite:///{path}", "study", 0) as study:
+            assert study.created
+    finally:
+        later.join()
+        connection.close()
+
+
+def test_a_database_that_another_process_writes_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lg2ar.tuning.shared.PATIENCE", 0.0)
+    path = tmp_path / DATABASE
+    with SharedStudy(f"sqlite:///{path}", "study", 0):
+        pass
+    connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    connection.execute("BEGIN EXCLUSIVE")
+    later = threading.Timer(0.5, lambda: connection.execute("COMMIT"))
+    later.start()
+    try:
+        with SharedStudy(f"sqlite:///{path}", "study", 0) as study:
+            study.begin({"data": 1}, {}, "study")
+            assert len(study.trials()) == 1
+    finally:
+        later.join()
+        connection.close()
+
+
+def test_errors_of_a_database_are_told_and_slips_are_not(tmp_path: Path) -> None:
+    path = tmp_path / DATABASE
+    with SharedStudy(f"sqlite:///{path}", "study", 0) as study:
+        with sqlite3.connect(path) as connection:
+            connection.execute("DELETE FROM studies")
+        connection.close()
+        said = r"here: is no study .*Record does not exist"
+        with pytest.raises(InputError, match=said) as told, database_told("here"):
+            study.trials()
+    assert isinstance(told.value.__cause__, KeyError)
+    with pytest.raises(KeyError, match="a slip"), database_told("here"):
+        raise KeyError("a slip")
+    with pytest.raises(ZeroDivisionError), database_told("here"):
+        _slip()
+    with pytest.raises(InputError, match=r"^a sentence$"), database_told("here"):
+        raise InputError("a sentence")
+    said = r"here: cannot be written \(No room\); make room"
+    with pytest.raises(InputError, match=said), database_told("here"):
+        raise OSError("No room")
+
+
+def _slip() -> float:
+    return 1 / 0
+
+
+def test_a_database_that_stays_locked_is_told(tmp_path: Path) -> None:
+    import sqlalchemy
+
+    path = tmp_path / DATABASE
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute("BEGIN EXCLUSIVE")
+    engine = sqlalchemy.create_engine(f"sqlite:///{path}", connect_args={"timeout": 0})
+    said = r"here: cannot be written \(database is locked\); make room"
+    with (
+        pytest.raises(InputError, match=said),
+        database_told("here"),
+        engine.connect() as other,
+    ):
+        other.execute(sqlalchemy.text("CREATE TABLE t (x)"))
+    engine.dispose()
+    connection.close()
 
 
 def test_an_unchanged_study_is_gone_on_with(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from faults.harness import KILLED, Commands, wait_for
 from faults.jobs import JOBS
 from lg2ar import files
 from lg2ar.errors import InputError
-from lg2ar.files import LOCK_FILE, alone_in, alone_with, append_line, in_turn
+from lg2ar.files import LOCK_FILE, alone_in, alone_with, among_others, append_line, in_turn
 
 pytest.importorskip("optuna")
 fcntl = pytest.importorskip("fcntl")
@@ -143,6 +143,19 @@ def test_a_disk_without_locks_is_written_to_without(
     with alone_in(tmp_path):
         append_line(tmp_path / "records.jsonl", "{}")
     assert (tmp_path / "records.jsonl").read_text() == "{}\n"
+    with among_others(tmp_path / "lock") as alone:
+        assert not alone  # nobody knows
+
+
+def test_the_first_among_others_was_alone(tmp_path: Path) -> None:
+    file = tmp_path / "lock"
+    with among_others(file) as first:
+        with among_others(file) as second, among_others(file) as third:
+            assert (first, second, third) == (True, False, False)
+        with among_others(file) as again:  # the first is still there
+            assert not again
+    with among_others(file) as last:
+        assert last
 
 
 def wait_in_turn(folder: str, log: str) -> None:

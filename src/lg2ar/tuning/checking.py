@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from lg2ar.errors import InputError
+from lg2ar.tuning.database import damaged
 from lg2ar.tuning.space import Choice, Range, Space
 from lg2ar.tuning.trials import find_optuna
 
@@ -24,7 +24,6 @@ _OF_TRIALS = (
     "trial_system_attributes",
     "trial_heartbeats",
 )
-_COLUMNS = "PRAGMA table_info({table})"
 _LOST = "SELECT 1 FROM {table} WHERE trial_id NOT IN (SELECT trial_id FROM trials) LIMIT 1"
 
 
@@ -40,7 +39,7 @@ def check_readable(storage: Any, study: Any, where: str) -> None:
         InputError: When something cannot be, or is nothing that a search writes.
     """
     try:
-        _check_tables(storage)
+        _check_owners(storage)
         if [direction.name for direction in study.directions] != ["MAXIMIZE"]:
             raise ValueError("it looks for something else than the highest value")
         if not isinstance(study.user_attrs, dict):
@@ -52,7 +51,7 @@ def check_readable(storage: Any, study: Any, where: str) -> None:
         if any(trial.state.name == "COMPLETE" for trial in trials):
             _ = study.best_trial
     except Exception as error:  # of whatever database, and of Optuna reading it
-        raise _damaged(where, error) from None
+        raise damaged(where, error) from error
 
 
 def check_chosen(study: Any, space: Space, where: str) -> None:
@@ -69,39 +68,19 @@ def check_chosen(study: Any, space: Space, where: str) -> None:
                 if found != _distribution(space[key]):
                     raise ValueError(f"another range of {key}")
     except Exception as error:  # of whatever database, and of Optuna reading it
-        raise _damaged(where, error) from None
+        raise damaged(where, error) from error
 
 
-def _check_tables(storage: Any) -> None:
-    """An SQLite file holds tables and nothing that acts by itself or is made of something else.
-
-    What belongs to a trial that is not there would belong to the next one.
-    """
+def _check_owners(storage: Any) -> None:
+    """What belongs to a trial that is not there would belong to the next one."""
     from sqlalchemy import text
 
-    if storage.engine.dialect.name != "sqlite":
+    if storage.engine.dialect.name != "sqlite":  # others see to it themselves
         return
     with storage.engine.connect() as connection:
-        kinds = set(connection.execute(text("SELECT DISTINCT type FROM sqlite_master")).scalars())
-        lost = [
-            table
-            for table in _OF_TRIALS
-            if connection.execute(text(_LOST.format(table=table))).first() is not None
-        ]
-        keyless = [
-            table
-            for table in ("trials", *_OF_TRIALS)
-            if [
-                row.type for row in connection.execute(text(_COLUMNS.format(table=table))) if row.pk
-            ]
-            != ["INTEGER"]
-        ]
-    if keyless:
-        raise ValueError(f"{keyless[0]} has no key")
-    if not kinds <= {"table", "index"}:
-        raise ValueError(f"it has a {min(kinds - {'table', 'index'})}")
-    if lost:
-        raise ValueError(f"{lost[0]} of a trial that is not there")
+        for table in _OF_TRIALS:
+            if connection.execute(text(_LOST.format(table=table))).first() is not None:
+                raise ValueError(f"{table} of a trial that is not there")
 
 
 def _check_trial(place: int, trial: Any) -> None:
@@ -144,11 +123,3 @@ def _distribution(kind: Choice | Range) -> Any:
 
 def _is_number(value: Any) -> bool:
     return type(value) in (int, float) and math.isfinite(value)
-
-
-def _damaged(where: str, error: BaseException) -> InputError:
-    told = " ".join(str(error).split())[:200] or type(error).__name__
-    return InputError(
-        f"{where}: is no study that can be gone on with ({told}); restore it, or choose another "
-        "folder or storage."
-    )

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,11 +18,13 @@ from lg2ar.data.sources import Source, open_source
 from lg2ar.devices import choose_device
 from lg2ar.engines import Crew, Engine, Lost, drive
 from lg2ar.errors import InputError
+from lg2ar.files import among_others
 from lg2ar.frames import write_content, write_frame
 from lg2ar.tuning.chart import importance_chart
 from lg2ar.tuning.checking import check_chosen, check_readable
 from lg2ar.tuning.criteria import LabelCriterion, LabelFree, make_criterion
-from lg2ar.tuning.shared import SharedStudy, absolute, at_work
+from lg2ar.tuning.database import database_told
+from lg2ar.tuning.shared import SharedStudy, absolute
 from lg2ar.tuning.space import SPACES, Space
 from lg2ar.tuning.trials import TrialJob, TrialResult, TrialWorker, find_optuna, quiet
 
@@ -31,6 +32,9 @@ _log = logging.getLogger("lg2ar")
 
 # Seconds between two looks at what other processes do.
 PAUSE = 1.0
+
+# Another name than that of the lock of a folder's one writer: several may search.
+LOCK = ".lg2ar-search"
 
 BEST, TRIALS, CHART, DATABASE = "best.toml", "trials.csv", "importance.svg", "tuning.db"
 
@@ -137,8 +141,8 @@ def tune(
     where = storage or str(folder / DATABASE)
     url = absolute(storage or f"sqlite:///{folder / DATABASE}")
     with (
-        _storage_told(where),
-        at_work(folder) as alone,
+        database_told(where),
+        among_others(folder / LOCK) as alone,
         SharedStudy(url, where, seed, alone=alone and storage is None) as shared,
     ):
         usual = {key: kind.nearest(getattr(config, key)) for key, kind in searched.items()}
@@ -157,11 +161,12 @@ def tune(
                 _log.warning("a trial: %s%s", result.why, "." if trial else "; it is done again.")
             if trial is None:
                 return
-            best = shared.study.best_trial if _completed(shared.study) else None
+            found = shared.trials()
+            best = _best(found)
             if best is not None and best.number == trial.number:
-                _write_best(folder, shared.study, fixed, measure.name)
+                _write_best(folder, found, best, fixed, measure.name)
             if on_trial is not None:
-                on_trial(shared.done(), trials, None if best is None else best.value)
+                on_trial(_done(found), trials, None if best is None else best.value)
 
         if shared.done() < trials:
             own = shared.study if crew.alone else None
@@ -170,19 +175,6 @@ def tune(
                 _check_reach(url, where, engine.machines)
                 _work(engine, shared, take, settle, trials, until)
         return _told(shared.study, folder, fixed, measure)
-
-
-@contextlib.contextmanager
-def _storage_told(where: str) -> Iterator[None]:
-    """Say in one sentence that the study cannot be written: a full disk, a lost connection."""
-    optuna = find_optuna()
-    try:
-        yield
-    except (OSError, optuna.exceptions.StorageInternalError) as error:
-        told = str(error.__cause__ or error).strip().partition("\n")[0]
-        raise InputError(
-            f"{where}: cannot be written ({told}); make room there, then the same command goes on."
-        ) from None
 
 
 def _work(
@@ -238,23 +230,25 @@ def _about(
     }
 
 
-def _completed(study: Any) -> list[Any]:
-    return [trial for trial in study.trials if trial.state.name == "COMPLETE"]
+def _best(trials: Sequence[Any]) -> Any:
+    """The trial with the highest value, the first of several; None where none came to its end."""
+    completed = [trial for trial in trials if trial.state.name == "COMPLETE"]
+    return max(completed, key=lambda trial: trial.value, default=None)
 
 
-def _counted(study: Any) -> list[Any]:
+def _counted(trials: Sequence[Any]) -> list[Any]:
     """The trials that count, in their order: all but those that were cut off."""
-    return [trial for trial in study.trials if trial.state.name != "FAIL"]
+    return [trial for trial in trials if trial.state.name != "FAIL"]
 
 
-def _place(study: Any, number: int) -> int:
+def _place(trials: Sequence[Any], number: int) -> int:
     """The place of a trial among those that count, from 0."""
-    return sum(trial.number < number for trial in _counted(study))
+    return sum(trial.number < number for trial in _counted(trials))
 
 
-def _done(study: Any) -> int:
+def _done(trials: Sequence[Any]) -> int:
     """Trials that are over; one that was interrupted does not count."""
-    return sum(trial.state.name in ("COMPLETE", "PRUNED") for trial in study.trials)
+    return sum(trial.state.name in ("COMPLETE", "PRUNED") for trial in trials)
 
 
 def _plain(value: Any) -> Any:
@@ -265,18 +259,19 @@ def _told(
     study: Any, folder: Path, fixed: Mapping[str, Any], measure: LabelFree | LabelCriterion
 ) -> Tuned:
     """The result, and its files."""
-    trials = _counted(study)
+    everything = study.trials
+    trials, best = _counted(everything), _best(everything)
     states = [trial.state.name for trial in trials]
-    if not _completed(study):
-        broken = [t.user_attrs["broken"] for t in study.trials if "broken" in t.user_attrs]
+    if best is None:
+        broken = [t.user_attrs["broken"] for t in everything if "broken" in t.user_attrs]
         why = f" (the last: {broken[-1].rstrip('.')})" if broken else ""
         raise InputError(
             f"{folder}: none of {len(states)} trials came to its end{why}; narrow the ranges or "
             "give more time."
         )
-    best, first = study.best_trial, _usual(study)
-    importance = _importance(study)
-    _write_best(folder, study, fixed, measure.name)
+    first = _usual(everything)
+    importance = _importance(study, everything)
+    _write_best(folder, everything, best, fixed, measure.name)
     with quiet():
         write_frame(folder / TRIALS, study.trials_dataframe())
     if importance:
@@ -295,7 +290,7 @@ def _told(
         settings={**fixed, **best.params},
         value=float(best.value),
         criterion=measure.name,
-        trial=_place(study, best.number),
+        trial=_place(everything, best.number),
         usual=None if first.state.name != "COMPLETE" else float(first.value),
         untrained=first.user_attrs.get("untrained"),
         test=test,
@@ -307,16 +302,16 @@ def _told(
     )
 
 
-def _usual(study: Any) -> Any:
+def _usual(trials: Sequence[Any]) -> Any:
     """The trial with the usual settings; where it was cut off and done again, the last."""
-    marked = [trial for trial in study.trials if "usual" in trial.user_attrs]
-    return next((t for t in reversed(marked) if t.state.name != "FAIL"), study.trials[0])
+    marked = [trial for trial in trials if "usual" in trial.user_attrs]
+    return next((t for t in reversed(marked) if t.state.name != "FAIL"), trials[0])
 
 
-def _importance(study: Any) -> dict[str, float]:
+def _importance(study: Any, trials: Sequence[Any]) -> dict[str, float]:
     """Shares of the settings in how the criterion varies (fANOVA); none for too few trials."""
     optuna = find_optuna()
-    values = {trial.value for trial in _completed(study)}
+    values = {trial.value for trial in trials if trial.state.name == "COMPLETE"}
     if len(values) < 3:
         return {}
     with quiet():
@@ -326,11 +321,12 @@ def _importance(study: Any) -> dict[str, float]:
     return {key: float(value) for key, value in found.items()}
 
 
-def _write_best(folder: Path, study: Any, fixed: Mapping[str, Any], criterion: str) -> None:
-    best = study.best_trial
+def _write_best(
+    folder: Path, trials: Sequence[Any], best: Any, fixed: Mapping[str, Any], criterion: str
+) -> None:
     lines = [
-        f"# Best of {_done(study)} trials by the criterion '{criterion}': "
-        f"{best.value:.6g} (trial {_place(study, best.number)}).",
+        f"# Best of {_done(trials)} trials by the criterion '{criterion}': "
+        f"{best.value:.6g} (trial {_place(trials, best.number)}).",
         *(f"{key} = {_toml(value)}" for key, value in {**fixed, **best.params}.items()),
     ]
     write_content(folder / BEST, ("\n".join(lines) + "\n").encode())

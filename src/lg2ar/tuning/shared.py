@@ -13,8 +13,8 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from lg2ar.engines import Lost
 from lg2ar.errors import InputError
 from lg2ar.files import is_at_work
 from lg2ar.sampling import seed_from
+from lg2ar.tuning.database import check_layout, damaged, first_line
 from lg2ar.tuning.space import Space
 from lg2ar.tuning.trials import (
     BEAT,
@@ -37,14 +38,12 @@ from lg2ar.tuning.trials import (
     quiet,
 )
 
-# Another name than that of the lock of a folder's one writer: several may search.
-LOCK = ".lg2ar-search"
-
 # Seconds that another process may take from making a study to entering its first trial.
 PATIENCE = 10.0
 
 # How often a database is tried that another process may be setting up at the same moment.
 TRIES = 5
+_IN_THE_MAKING = ("OperationalError", "IntegrityError", "OtherLayoutError")
 
 
 def absolute(url: str) -> str:
@@ -71,7 +70,7 @@ class SharedStudy:
     """
 
     def __init__(self, url: str, where: str, seed: int, *, alone: bool = False) -> None:
-        self.url, self._seed, self._alone = url, seed, alone
+        self.url, self._where, self._seed, self._alone = url, where, seed, alone
         self._owner = _mark(os.getpid())
         self._running: dict[int, Any] = {}
         self._stop = threading.Event()
@@ -86,10 +85,12 @@ class SharedStudy:
     def __exit__(self, *_: object) -> None:
         self._stop.set()
         self._beats.join()
-        for trial in list(self._running.values()):  # interrupted: to be done when it goes on
-            self._give_up(trial.number)
-        self.storage.remove_session()
-        self.storage.engine.dispose()  # or its files stay open until somebody tidies up
+        try:
+            for trial in list(self._running.values()):  # interrupted: to be done when it goes on
+                self._give_up(trial.number)
+        finally:
+            self.storage.remove_session()
+            self.storage.engine.dispose()  # or its files stay open until somebody tidies up
 
     def begin(self, about: Mapping[str, Any], first: Mapping[str, Any], where: str) -> None:
         """Make sure that the study is the one that is wanted, and has its first trial.
@@ -102,8 +103,9 @@ class SharedStudy:
         until = time.monotonic() + PATIENCE
         while not self.created and not self.trials() and time.monotonic() < until:
             time.sleep(0.1)  # another process made it just now
+        known = self.study.user_attrs
         for key, value in about.items():
-            before = self.study.user_attrs.get(key)
+            before = known.get(key)
             if before is None:
                 self.study.set_user_attr(key, value)
             elif before != value:
@@ -128,21 +130,9 @@ class SharedStudy:
 
     def _counted(self) -> list[Any]:
         """Trials that are over, under way or lined up; of those that two lined up, the first."""
-        doubles = self._doubles()
-        found = self.trials("COMPLETE", "PRUNED", "RUNNING", "WAITING")
-        return [trial for trial in found if trial.number not in doubles]
-
-    def _doubles(self) -> set[int]:
-        """Trials that repeat what an earlier one repeats: two processes lined it up at a time."""
-        first: dict[int, int] = {}
-        for trial in self.trials():
-            if "repeats" in trial.user_attrs:
-                first.setdefault(trial.user_attrs["repeats"], trial.number)
-        return {
-            trial.number
-            for trial in self.trials()
-            if first.get(trial.user_attrs.get("repeats"), trial.number) != trial.number
-        }
+        trials = self.trials()
+        doubles = _doubles(trials)
+        return [t for t in trials if t.state.name != "FAIL" and t.number not in doubles]
 
     def claim(self, trials: int, space: Space) -> TrialJob | None:
         """The next trial to do; None where ``trials`` are done, or done by others just now."""
@@ -160,8 +150,10 @@ class SharedStudy:
             except find_optuna().exceptions.UpdateFinishedTrialError:
                 return None  # another process took it for one that was cut off
             self._running[trial._trial_id] = trial
-            before = sum(one.number < trial.number for one in self._counted())
-            if before >= trials or trial.number in self._doubles():  # another process was faster
+            counted = self._counted()
+            before = sum(one.number < trial.number for one in counted)
+            own = any(one.number == trial.number for one in counted)
+            if before >= trials or not own:  # another process was faster
                 self._tell(trial, state="FAIL")
                 return None
             self.study.sampler = self._sampler(before)
@@ -202,6 +194,12 @@ class SharedStudy:
         given = None if state is None else states[state]
         self.study.tell(trial.number, value, state=given, skip_if_finished=True)
         self._running.pop(trial._trial_id, None)
+        self._check_ended(trial)
+
+    def _check_ended(self, trial: Any) -> None:
+        """Optuna passes over an end that the database refuses, and it would be waited for."""
+        if not self.storage.get_trial(trial._trial_id).state.is_finished():
+            raise damaged(self._where, ValueError(f"it keeps no end of trial {trial.number}"))
 
     def _give_up(self, number: int, *, lost: bool = False) -> None:
         """End a trial that was cut off, and line it up again: if it was lost, once only.
@@ -220,6 +218,7 @@ class SharedStudy:
         # one trial more is done than was asked for.
         with suppress(ValueError, optuna.exceptions.UpdateFinishedTrialError):
             self.study.tell(number, state=optuna.trial.TrialState.FAIL)
+        self._check_ended(trial)
 
     def _line_up(self, trial: Any, *, lost: bool) -> None:
         kept = {key: True for key in ("usual", "again") if key in trial.user_attrs}
@@ -261,23 +260,17 @@ class SharedStudy:
                     break
 
 
-@contextmanager
-def at_work(folder: Path) -> Iterator[bool]:
-    """Be known to work on the study of a folder; whether nobody else was when this began."""
-    if sys.platform == "win32":
-        yield False
-        return
-    import fcntl
-
-    # Not removed at the end: others may hold it, and all of them must hold the same one.
-    with open(folder / LOCK, "ab") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            alone = True
-        except OSError:
-            alone = False
-        fcntl.flock(file, fcntl.LOCK_SH)
-        yield alone
+def _doubles(trials: Sequence[Any]) -> set[int]:
+    """Trials that repeat what an earlier one repeats: two processes lined it up at a time."""
+    first: dict[int, int] = {}
+    for trial in trials:
+        if "repeats" in trial.user_attrs:
+            first.setdefault(trial.user_attrs["repeats"], trial.number)
+    return {
+        trial.number
+        for trial in trials
+        if first.get(trial.user_attrs.get("repeats"), trial.number) != trial.number
+    }
 
 
 def _mark(process: int) -> str:
@@ -294,18 +287,20 @@ def _open(url: str, where: str) -> tuple[Any, Any, bool]:
     for left in reversed(range(TRIES)):
         try:
             storage = open_storage(url)
+            check_layout(storage)
             how = {"storage": storage, "study_name": NAME, "pruner": pruner()}
             try:
                 return storage, optuna.create_study(direction="maximize", **how), True
             except optuna.exceptions.DuplicatedStudyError:
                 return storage, optuna.load_study(**how), False
         except Exception as error:  # of whatever database
-            # Two processes that set up a new one at the same time: one of them fails.
-            if left and type(error).__name__ in ("OperationalError", "IntegrityError"):
+            # Two processes that set up a new one at the same time: one of them fails, or finds
+            # tables that are not all there yet.
+            if left and type(error).__name__ in _IN_THE_MAKING:
                 time.sleep(0.3)
                 continue
-            told = str(error).strip().partition("\n")[0]
             raise InputError(
-                f"{where}: is no storage that Optuna can work with ({told})."
-            ) from None
+                f"{where}: is no storage that Optuna can work with ({first_line(error)}); restore "
+                "it, or choose another folder or storage."
+            ) from error
     raise AssertionError

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import sqlalchemy
 import torch
 from optuna.storages._rdb.storage import _VersionManager
 from safetensors.torch import load, save
@@ -225,10 +226,34 @@ def _search(folder: Path, trials: int, worker: Callable[..., TrialResult]) -> An
         mock.patch("lg2ar.tuning.shared.TRIES", 1),
         mock.patch("lg2ar.tuning.search.PAUSE", 0.02),
         mock.patch.object(_VersionManager, "get_head_version", _newest),
+        mock.patch("sqlalchemy.engine.create_engine", _engine),
+        mock.patch("optuna.storages._rdb.storage.time", mock.Mock(spec=["sleep"])),
     ):
-        return tune(
-            toy_graphs(6), folder, trials=trials, settings=SEARCH, device="cpu", timeout=5.0
-        )
+        return tune(_searched(), folder, trials=trials, settings=SEARCH, device="cpu", timeout=5.0)
+
+
+@cache
+def _searched() -> Dataset:
+    return toy_graphs(6)
+
+
+_engines: dict[str, Any] = {}
+
+
+def _engine(url: str, **how: Any) -> Any:
+    """SQLAlchemy's engine of a file, kept for the statements it has translated; not what it read.
+
+    It opens the file anew for each input, and leaves out to wait for the disk.
+    """
+    if url not in _engines:
+        _engines[url] = sqlalchemy.create_engine(url, **how)
+        sqlalchemy.event.listen(_engines[url], "connect", _hasty)
+    _engines[url].dispose()
+    return _engines[url]
+
+
+def _hasty(connection: Any, _: object) -> None:
+    connection.execute("PRAGMA synchronous = OFF")
 
 
 _find_newest = _VersionManager.get_head_version
