@@ -33,7 +33,7 @@ def demonstration() -> str:
     """The demonstration's settings alone, over seeds."""
     base = Config.make(SETTINGS).to_dict()
     records = read_records(ROOT / "results" / "toy-graphs.jsonl")
-    # Through Config: a record written before a setting existed has its default.
+    # Through Config: a record written before a setting existed has what was done then.
     plain = [r for r in records if Config.stored(r["config"], seed=0).to_dict() == base]
     return variants_table(plain, base)
 

@@ -456,6 +456,24 @@ def test_settings_are_the_papers(name: str, row: str) -> None:
     assert {key: settings[key] for key in expected} == expected
 
 
+@pytest.mark.parametrize("preset", ["findings", "semi-findings", "semi"])
+@pytest.mark.parametrize("name", ["proteins", "cora"])
+def test_a_preset_changes_its_base_by_level_and_by_data_set(preset: str, name: str) -> None:
+    if name == "cora" and preset != "findings":
+        with pytest.raises(InputError, match=f"preset '{preset}' has no settings for 'cora'"):
+            hyperparameters(name, preset)
+        return
+    paper, config = hyperparameters(name), Config.make(hyperparameters(name, preset))
+    assert (config.hidden, config.ratio) == (paper["hidden"], paper["ratio"])
+    if preset == "findings":  # as the defaults have it
+        usual = Config.make(level=config.level)
+        keys = ("contrast", "bound", "base_layers", "fanout", "feature_projection", "readout")
+        assert [getattr(config, key) for key in keys] == [getattr(usual, key) for key in keys]
+    else:
+        assert (config.features, config.degree_cap) == ("degree-and-one-hot", 100)
+        assert config.readout == ("sum" if preset == "semi" else "log-sum")
+
+
 def test_settings_that_are_not_there() -> None:
     assert "paper" in presets()
     assert all(presets().values())

@@ -175,10 +175,11 @@ def test_the_last_epoch_counts_and_not_the_best() -> None:
     assert (cell.mean, cell.selection) == (80, "lowest training loss")
 
 
-def test_the_papers_protocol_takes_one_epoch_for_all_runs() -> None:
+@pytest.mark.parametrize("name", ["paper", "paper-scaled"])
+def test_the_papers_protocol_takes_one_epoch_for_all_runs(name: str) -> None:
     records = [
-        run(*(score("paper", e, v) for e, v in ((0, 99), (10, 80), (20, 90), (30, 98))), seed=0),
-        run(*(score("paper", e, v) for e, v in ((0, 99), (10, 88), (20, 79))), seed=1),
+        run(*(score(name, e, v) for e, v in ((0, 99), (10, 80), (20, 90), (30, 98))), seed=0),
+        run(*(score(name, e, v) for e, v in ((0, 99), (10, 88), (20, 79))), seed=1),
     ]
     cell = one(records)
     # Means: 84 at 10, 84.5 at 20. Each at its own best would give 93; epoch 30 is one run's.

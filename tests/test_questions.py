@@ -9,7 +9,7 @@ import pytest
 from scipy.stats import t
 
 from lg2ar.benchmarks import against_base, base_variant
-from lg2ar.report.questions import finding, findings
+from lg2ar.report.questions import finding, findings, probe_scaling
 
 
 def record(variant: str, seed: int, before: float, after: float, **more: Any) -> dict[str, Any]:
@@ -70,6 +70,30 @@ def test_at_node_level_answers_change_settings_under_which_something_is_learned(
         "| `1` | 79.0 (untrained 60.0, 1 run); -1.0 |",
     ]
     assert "| as in the paper's preset | 40.0 (untrained 60.0, 1 run); -40.0 |" in findings(runs)
+
+
+def test_a_decision_stands_under_its_table() -> None:
+    text = findings([record("gru", 0, 80.0, 82.0), record("contrast=global-global", 0, 80.0, 81.0)])
+    table, decision = text.split("\n\n")[-2:]
+    assert table.endswith("-1.0 |")
+    assert decision.startswith("**Decision.** ")
+
+
+def test_the_probes_scaling_is_read_after_the_last_epoch() -> None:
+    def scored(seed: int, **values: float) -> dict[str, Any]:
+        read = [
+            {"protocol": name, "epoch": epoch, "selection": None, "accuracy": [value]}
+            for name in ("paper", "strict")
+            for epoch, value in ((0, values[name] - 5), (10, 99.0), (20, values[name]))
+        ]
+        return {**record("gru", seed, 0, 0, table="graph"), "evaluations": read}
+
+    assert probe_scaling([record("gru", 0, 1.0, 2.0)]) == "*not run yet*"
+    found = probe_scaling([scored(0, paper=70, strict=72), scored(1, paper=72, strict=76)])
+    half = t.ppf(0.975, 1) * statistics.stdev([2, 4]) / 2**0.5
+    assert found.splitlines()[2] == (
+        f"| mutag | 2 | 66.0 | 69.0; +3.0 ± {half:.1f} | 71.0 | 74.0; +3.0 ± {half:.1f} |"
+    )
 
 
 def test_a_question_has_a_name() -> None:

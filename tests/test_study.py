@@ -118,10 +118,11 @@ def test_settings_of_ones_own_make_a_variant() -> None:
 
 
 def test_a_record_says_all_there_is_to_say() -> None:
-    (planned,) = some(settings={**SMALL, "epochs": 12}, protocols=["strict", "paper"])
-    record = done(planned, ["strict", "paper"])
+    names = ["strict", "paper", "paper-scaled"]
+    (planned,) = some(settings={**SMALL, "epochs": 12}, protocols=names)
+    record = done(planned, names)
     assert epochs(record, "strict") == [0, 12]
-    assert epochs(record, "paper") == [0, 10, 12]
+    assert epochs(record, "paper") == epochs(record, "paper-scaled") == [0, 10, 12]
     assert all(len(e.accuracy) == 10 for e in record.evaluations)
     assert len(record.losses) == record.epochs == 12
     assert sum(map(sum, record.draws)) == 12 * 3  # 40 graphs in batches of 16
