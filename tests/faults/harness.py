@@ -25,6 +25,8 @@ TESTS = Path(__file__).parent.parent
 PATIENCE = 300.0
 
 KILLED = -signal.SIGKILL
+# A disk without room, from a call on or for one call.
+FULL = ("full", "full once")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +35,8 @@ class Fault:
 
     Attributes:
         kind: ``kill`` (SIGKILL), ``cut`` (the same, with the end of the file at hand not on the
-            disk) or ``full`` (no space left on the device).
+            disk), ``full`` (no space left on the device from then on) or ``full once`` (for that
+            one call; somebody made room).
         at: At which of the calls that write: opening, syncing, renaming, removing files.
         under: Calls for files under this folder count.
         file_size: No file may become larger; 0 sets no limit.
@@ -52,8 +55,11 @@ class Started:
 
     def __init__(self, arguments: tuple[str, ...], log: Path, fault: Fault | None) -> None:
         self._log = log
+        self._struck = log.with_suffix(".struck")
         self.process: BaseProcess = _context().Process(
-            target=_child, args=(arguments, str(log), fault, dict(os.environ)), daemon=True
+            target=_child,
+            args=(arguments, str(log), str(self._struck), fault, dict(os.environ)),
+            daemon=True,
         )
         self.process.start()
 
@@ -71,6 +77,11 @@ class Started:
         """Kill it; what it had ended with, where it was faster."""
         self.process.kill()
         return self.end()
+
+    @property
+    def struck(self) -> bool:
+        """Whether the call at which something was to go wrong has come."""
+        return self._struck.exists()
 
     @property
     def printed(self) -> str:
@@ -139,7 +150,11 @@ def _context() -> Any:
 
 
 def _child(
-    arguments: tuple[str, ...], log: str, fault: Fault | None, environment: dict[str, str]
+    arguments: tuple[str, ...],
+    log: str,
+    struck: str,
+    fault: Fault | None,
+    environment: dict[str, str],
 ) -> None:
     os.environ.update(environment)  # what it was forked from has an older one
     file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
@@ -150,7 +165,7 @@ def _child(
     from lg2ar import cli
 
     if fault is not None:
-        _arrange(fault)
+        _arrange(fault, struck)
     sys.argv = ["lg2ar", *arguments]
     try:
         cli.main()
@@ -159,7 +174,7 @@ def _child(
         sys.stderr.flush()
 
 
-def _arrange(fault: Fault) -> None:
+def _arrange(fault: Fault, struck: str) -> None:
     import resource
 
     if fault.file_size:
@@ -170,14 +185,17 @@ def _arrange(fault: Fault) -> None:
         limit = pages * os.sysconf("SC_PAGE_SIZE") + fault.memory * 2**20
         resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     if fault.kind:
-        _Watch(fault)
+        _Watch(fault, struck)
 
 
 class _Watch:
     """Counts the calls that write, and lets the chosen one go wrong."""
 
-    def __init__(self, fault: Fault) -> None:
-        self.fault, self.seen = fault, 0
+    def __init__(self, fault: Fault, struck: str) -> None:
+        self.fault, self.struck, self.seen = fault, struck, 0
+        self.events = {"os.rename", "os.mkdir"}
+        if fault.kind not in FULL:  # removing works on a full disk
+            self.events |= {"os.remove", "os.truncate"}
         self.sync = os.fsync
         sys.addaudithook(self.look)
         os.fsync = self.fsync  # type: ignore[assignment]
@@ -188,7 +206,7 @@ class _Watch:
             writes = isinstance(flags, int) and flags & (os.O_WRONLY | os.O_RDWR)
             if writes and isinstance(path, str | os.PathLike):
                 self.step(os.fspath(path))
-        elif event in ("os.rename", "os.remove", "os.mkdir", "os.truncate"):
+        elif event in self.events:
             self.step(str(arguments[0]))
 
     def fsync(self, file: int) -> None:
@@ -199,12 +217,14 @@ class _Watch:
         if not str(path).startswith(self.fault.under):
             return True
         self.seen += 1
-        if self.seen == self.fault.at:
+        again = self.fault.kind == "full" and self.seen > self.fault.at
+        if self.seen == self.fault.at or again:
             self.go_wrong(file)
         return True
 
     def go_wrong(self, file: int | None) -> None:
-        if self.fault.kind == "full":
+        os.close(os.open(self.struck, os.O_WRONLY | os.O_CREAT))
+        if self.fault.kind in FULL:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         if self.fault.kind == "cut" and file is not None:
             size = os.fstat(file).st_size

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 import subprocess
@@ -15,7 +16,7 @@ import torch
 
 import lg2ar
 from faults.conftest import Tally
-from faults.harness import Commands, Fault
+from faults.harness import FULL, Commands, Fault
 from faults.jobs import JOBS, Job
 from lg2ar import checkpoint
 from lg2ar.data.conversion import write_on_disk
@@ -94,26 +95,54 @@ def test_a_full_disk(resumed: Job, commands: Commands, small_disk: Path, tally: 
     tally("full disks survived")
 
 
-@pytest.mark.soak
-def test_a_full_disk_at_every_call_that_writes(
-    job: Job, commands: Commands, tmp_path: Path, tally: Tally
+def full_at(at: int, kind: str, job: Job, commands: Commands) -> tuple[int | None, bool, Any]:
+    """A job on a disk that is full at some call, and gone on with where it ended.
+
+    Returns:
+        Its exit code, whether it came as far as that call, and what is left.
+    """
+    fault = Fault(kind=kind, at=at, under=str(job.folder))
+    started = commands.start(*job.command(), fault=fault)
+    code = started.end()
+    assert "Traceback" not in started.printed, started.printed
+    assert code in (0, 2), started.printed
+    job.check()
+    if code == 2:
+        assert "lg2ar: " in started.printed, started.printed
+        commands.ok(*job.command(), "--resume")
+    return code, started.struck, job.result()
+
+
+@pytest.mark.parametrize(("at", "kind"), [(12, "full"), (25, "full once")])
+def test_a_full_disk_at_some_calls_that_write(
+    at: int, kind: str, commands: Commands, tmp_path: Path, data_root: Path, tally: Tally
 ) -> None:
+    done, again = (JOBS["pretrain"](tmp_path / name, tmp_path) for name in ("done", "again"))
+    commands.ok(*done.command())
+    code, struck, left = full_at(at, kind, again, commands)
+    assert struck
+    assert code == 2
+    assert left == done.result()
+    tally("full disks survived")
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("kind", FULL)
+def test_a_full_disk_at_every_call_that_writes(
+    job: Job, kind: str, commands: Commands, tmp_path: Path, tally: Tally
+) -> None:
+    """A call that nothing depends on may fail unnoticed; what the job leaves is the same."""
     commands.ok(*job.command())
-    expected, at = job.result(), 0
-    while True:
-        at += 1
+    expected, told = job.result(), 0
+    for at in itertools.count(1):
         again = type(job)(tmp_path / f"job-{at}", job.shared)
-        fault = Fault(kind="full", at=at, under=str(again.folder))
-        code, printed = commands.run(*again.command(), fault=fault)
-        assert "Traceback" not in printed, printed
-        assert code in (0, 2), printed
-        again.check()
-        if code == 0:
-            assert again.result() == expected
+        code, struck, left = full_at(at, kind, again, commands)
+        assert left == expected, at
+        told += code == 2
+        if not struck:
             break
-        commands.ok(*again.command(), "--resume")
-        assert again.result() == expected
-        tally("full disks survived")
+    assert told > 0
+    tally("full disks survived", at - 1)
 
 
 def test_a_read_only_disk(job: Job, commands: Commands, small_disk: Path, tally: Tally) -> None:
