@@ -107,7 +107,7 @@ def test_the_keys_are_stable() -> None:
 
 
 def test_mean_spread_and_difference_by_hand() -> None:
-    before, after = [78.0, 79.0, 83.0], [80.0, 82.0, 84.0]
+    before, after = [78.0, 83.0, 79.0], [80.0, 82.0, 84.0]
     pairs = enumerate(zip(before, after, strict=True))
     cell = one([trained(b, before=a, seed=seed) for seed, (a, b) in pairs])
     assert (cell.dataset, cell.level, cell.variant) == ("mutag", "graph", "gru")
@@ -117,8 +117,8 @@ def test_mean_spread_and_difference_by_hand() -> None:
     assert cell.ci95 == pytest.approx(T[2] * 2 / math.sqrt(3), rel=1e-5)
     assert (cell.published_mean, cell.published_std) == (90.0, 0.6)
     assert cell.untrained_mean == pytest.approx(80)
-    assert cell.difference == pytest.approx(2)  # of 2, 3 and 1
-    assert cell.difference_ci95 == pytest.approx(T[2] * 1 / math.sqrt(3), rel=1e-5)
+    assert cell.difference == pytest.approx(2)  # of 2, -1 and 5, seed by seed
+    assert cell.difference_ci95 == pytest.approx(T[2] * 3 / math.sqrt(3), rel=1e-5)
 
 
 @pytest.mark.parametrize("freedom", T)
@@ -166,6 +166,16 @@ def test_a_run_done_again_for_another_protocol_keeps_the_first() -> None:
     assert len(ours([first, again, once_more])) == 3
     other = run(score("paper", 9, 66), config={"hidden": 16})  # other settings: another run
     assert {cell.protocol: cell.mean for cell in ours([first, again, other])} == {"paper": 66}
+
+
+def test_a_run_done_again_on_other_data_keeps_nothing() -> None:
+    first, again = (
+        {**run(score(name, 9, value)), "data": {"fingerprint": name, "more": name}}
+        for name, value in (("strict", 70), ("paper", 64))
+    )
+    assert {cell.protocol for cell in ours([first, again])} == {"paper"}
+    again["data"] = {"fingerprint": "strict"}  # of the same data, as far as both say
+    assert {cell.protocol for cell in ours([first, again])} == {"paper", "strict"}
 
 
 def test_the_last_epoch_counts_and_not_the_best() -> None:
@@ -256,6 +266,27 @@ def test_untrained_comes_from_the_start_of_other_runs_each_seed_once() -> None:
     assert one(late, variant="deepset").difference is None  # another's start is not its own
 
 
+def test_untrained_is_one_encoder_alone() -> None:
+    """Runs with an encoder of another kind are compared with themselves before training alone."""
+    kinds: dict[str, Any] = {
+        "gru": {"config": {"readout": "sum", "policy": "gru"}},
+        "random": {"config": {"readout": "sum", "policy": "random"}},
+        "readout=mean": {"config": {"readout": "mean", "policy": "gru"}},
+    }
+    records = [
+        trained(80, before=before, seed=seed, variant=variant, **kinds[variant])
+        for variant, before, seeds in (("readout=mean", 50, 4), ("random", 72, 3), ("gru", 70, 2))
+        for seed in range(seeds)
+    ]
+    (cell,) = ours(records, method="untrained")
+    assert cell.runs == 3
+    assert cell.mean == pytest.approx((70 + 70 + 72) / 3)
+    own = run(score("strict", 0, 60), method="untrained", variant=None, **kinds["gru"])
+    bare = [trained(80, variant=variant, **kinds[variant]) for variant in kinds]
+    found = {c.variant: c.difference for c in ours([own, *bare], method="lg2ar")}
+    assert found == {"gru": 20, "random": 20, "readout=mean": None}
+
+
 def test_untrained_runs_of_their_own_come_first() -> None:
     own = run(score("strict", 0, 61), method="untrained", variant=None, seed=0)
     records = [trained(80, before=70, seed=0), own, trained(82, seed=1)]
@@ -264,6 +295,8 @@ def test_untrained_runs_of_their_own_come_first() -> None:
     assert one(records).difference == 10  # a run's own start stays its control
     more = [*records, run(score("strict", 0, 78), method="untrained", variant=None, seed=1)]
     assert one(more).difference == 7  # of 10, and of 4 where only the control has the seed
+    labelled = trained(90, seed=0, method="supervised", variant=None)
+    assert one([*more, labelled], method="supervised").difference is None  # it learned by labels
 
 
 def test_all_the_papers_rows_are_there() -> None:

@@ -44,6 +44,13 @@ MEASURES: dict[str, Callable[[Run], float]] = {
     "gigabytes": lambda run: run.fields.number("cost.peak_memory") / 1e9,
 }
 
+# Settings that decide what an encoder makes of graphs before it is trained.
+_ENCODER = (
+    *("hidden", "layers", "base_encoder", "base_layers", "norm", "norm_place", "calibrate"),
+    *("readout", "projection", "embedding", "feature_projection"),
+    *("features", "degree_cap", "row_normalise"),
+)
+
 _METHODS = ("supervised", "infograph", "graphcl", "", "lg2ar", UNTRAINED)  # "" is any other
 _PROTOCOLS = ("paper", "paper-scaled", "strict", "infograph-rbf", "nested", "semi")
 
@@ -162,13 +169,15 @@ def _accuracy_cells(runs: Sequence[Run], table: str, rows: Sequence[Published]) 
         row = _Row(table, run.dataset, run.level, run.method, run.variant, run.preset)
         groups.setdefault(row, []).append(_Scored(run, evaluations(run)))
     for members in groups.values():
-        _check_alike([member.run for member in members])
+        check_alike([member.run for member in members])
     own = {_control_of(row): _starts(groups[row]) for row in groups if row.method == UNTRAINED}
     made = []
     for row, members in groups.items():
         if row.method == UNTRAINED:
             continue
-        control = own.get(_control_of(row), {})
+        start = groups.get(_control_of(row), [])
+        fits = start and _same_encoder(start[0].run, members[0].run)
+        control = own[_control_of(row)] if fits else {}
         for (protocol, selection), values in _trained(members).items():
             before = _before(members, control, protocol, selection)
             printed = find_printed(rows, table, members[0].run)
@@ -187,7 +196,7 @@ def _settings(run: Run, part: str) -> Mapping[str, Any]:
     return value
 
 
-def _check_alike(runs: Sequence[Run]) -> None:
+def check_alike(runs: Sequence[Run]) -> None:
     """Refuse to average runs of different settings or different data."""
     first = runs[0]
     for run in runs[1:]:
@@ -202,6 +211,12 @@ def _check_alike(runs: Sequence[Run]) -> None:
                     f"{first.fields.place}, of the same cell, has {one[key]!r}; keep runs of "
                     "different settings in different files, or give them a preset of their own."
                 )
+
+
+def _same_encoder(run: Run, other: Run) -> bool:
+    """Whether both are of the same encoder before training, as far as both records say."""
+    one, two = (in_todays_words(_settings(item, "config")) for item in (run, other))
+    return all(one[key] == two[key] for key in _ENCODER if key in one and key in two)
 
 
 def _trained(members: Sequence[_Scored]) -> _Values:
@@ -273,14 +288,17 @@ def _controls(
 ) -> dict[_Row, _Values]:
     """The untrained encoder's values: from runs of its own, else from the start of the others.
 
-    A supervised run is no source: what it starts from was never meant to be probed.
+    A supervised run is no source: what it starts from was never meant to be probed. Nor is one of
+    another encoder than the first row's.
     """
     rank = {name: place for place, name in enumerate(VARIANTS[table])}
     rows = [row for row in groups if row.method not in ("supervised", UNTRAINED)]
     rows.sort(key=lambda row: (row.method != "lg2ar", rank.get(row.variant or "", len(rank))))
     members: dict[_Row, list[_Scored]] = {}
     for row in rows:
-        members.setdefault(_control_of(row), []).extend(groups[row])
+        held = members.setdefault(_control_of(row), [])
+        if not held or _same_encoder(held[0].run, groups[row][0].run):
+            held.extend(groups[row])
     shared = {control: _starts(held) for control, held in members.items()}
     return {row: shared.get(row, {}) | own.get(row, {}) for row in {**shared, **own}}
 

@@ -226,11 +226,16 @@ def _evaluations(fields: Fields) -> Iterator[Evaluation]:
 
 
 def _same_settings(run: Run, other: Run) -> bool:
-    """Whether two records agree in all settings that both know."""
-    ours, theirs = run.fields.get("config"), other.fields.get("config")
-    if not isinstance(ours, Mapping) or not isinstance(theirs, Mapping):
+    """Whether two records agree in all that both know of their settings and of their data."""
+    pairs = [
+        (run.fields.get("config"), other.fields.get("config")),
+        (run.fields.values.get("data", {}), other.fields.values.get("data", {})),
+    ]
+    if not all(isinstance(part, Mapping) for pair in pairs for part in pair):
         return False
-    return all(ours[key] == theirs[key] for key in ours.keys() & theirs.keys())
+    return all(
+        ours[key] == theirs[key] for ours, theirs in pairs for key in ours.keys() & theirs.keys()
+    )
 
 
 def _run(fields: Fields) -> Run:
