@@ -9,11 +9,12 @@ import pytest
 from scipy.stats import t
 
 from lg2ar.benchmarks import against_base, base_variant
+from lg2ar.errors import InputError
 from lg2ar.report.questions import finding, findings, probe_scaling
 
 
 def record(variant: str, seed: int, before: float, after: float, **more: Any) -> dict[str, Any]:
-    """A run that was read twice, two folds around each value."""
+    """A run that was read before, amid and after training, two folds around each value."""
 
     def read(epoch: int, value: float) -> dict[str, Any]:
         accuracy = [value - 1, value + 1]
@@ -28,7 +29,11 @@ def record(variant: str, seed: int, before: float, after: float, **more: Any) ->
         "preset": "paper",
         "seed": seed,
     }
-    return {"task": task | more, "config": {}, "evaluations": [read(0, before), read(20, after)]}
+    return {
+        "task": task | more,
+        "config": {},
+        "evaluations": [read(0, before), read(10, 99.0), read(20, after)],
+    }
 
 
 def test_runs_are_compared_seed_by_seed() -> None:
@@ -44,6 +49,19 @@ def test_runs_are_compared_seed_by_seed() -> None:
     assert table[2] == "| as in the base | 83.5 (untrained 80.0, 4 runs) |"
     assert table[3] == f"| `mean` | 86.3 (untrained 70.0, 3 runs); +2.3 ± {half:.1f} |"
     assert table[4] == "| `log-sum` | - |"
+
+
+def test_runs_of_other_settings_are_no_answers() -> None:
+    own = [
+        record(variant, seed, 80.0, 82.0) for variant in ("gru", "readout=mean") for seed in (0, 1)
+    ]
+    table = finding(own, "read-out")
+    other = [record("readout=mean", seed, 50.0, 55.0, preset="paper epochs=1") for seed in (1, 2)]
+    assert finding([*own, *other], "read-out") == finding([*other, *own], "read-out") == table
+    for part in ("config", "data"):
+        strange = {**own[3], part: {"hidden": 16}}
+        with pytest.raises(InputError, match=rf"record 4: {part}\.hidden = 16, where record 3"):
+            finding([*own[:2], {**own[2], part: {"hidden": 8}}, strange], "read-out")
 
 
 def test_only_what_was_run_is_told() -> None:
@@ -89,7 +107,10 @@ def test_the_probes_scaling_is_read_after_the_last_epoch() -> None:
         return {**record("gru", seed, 0, 0, table="graph"), "evaluations": read}
 
     assert probe_scaling([record("gru", 0, 1.0, 2.0)]) == "*not run yet*"
-    found = probe_scaling([scored(0, paper=70, strict=72), scored(1, paper=72, strict=76)])
+    runs = [scored(0, paper=70, strict=72), scored(1, paper=72, strict=76)]
+    strange = scored(1, paper=20, strict=20)
+    strange["task"]["preset"] = "wide"
+    found = probe_scaling([*runs, strange])
     half = t.ppf(0.975, 1) * statistics.stdev([2, 4]) / 2**0.5
     assert found.splitlines()[2] == (
         f"| mutag | 2 | 66.0 | 69.0; +3.0 ± {half:.1f} | 71.0 | 74.0; +3.0 ± {half:.1f} |"

@@ -10,10 +10,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from lg2ar.benchmarks import Question, against_base, base_variant, questions
-from lg2ar.report.cells import interval
+from lg2ar.report.cells import check_alike, interval
 from lg2ar.report.runs import Run, evaluations, read_runs
 
 PROTOCOL = "strict"
+PRESET = "paper"  # what all answers start from; runs of other settings are no answers
 
 # Of each data set, its level and a variant: by seed, the score before training and after it.
 _Scores = dict[tuple[str, str, str], dict[int, tuple[float, float]]]
@@ -41,7 +42,7 @@ def probe_scaling(records: Iterable[Mapping[str, Any]]) -> str:
     """What standardising embeddings before the linear SVM changes, after the last epoch."""
     pairs: dict[str, list[list[float]]] = {}
     for run in read_runs(records):
-        if (run.table, run.variant, run.preset) != ("graph", "gru", "paper"):
+        if (run.table, run.variant, run.preset) != ("graph", "gru", PRESET):
             continue
         read = {(e.protocol, e.epoch): e.value for e in evaluations(run)}
         last = max(epoch for _, epoch in read)
@@ -64,11 +65,15 @@ def probe_scaling(records: Iterable[Mapping[str, Any]]) -> str:
 
 def _read(records: Iterable[Mapping[str, Any]]) -> _Scores:
     found: _Scores = {}
+    groups: dict[tuple[str, str, str], list[Run]] = {}
     for run in read_runs(records):
-        score = _score(run) if run.table == "findings" else None
+        score = _score(run) if (run.table, run.preset) == ("findings", PRESET) else None
         if score is not None:
             key = run.dataset, run.level, run.variant or run.method
             found.setdefault(key, {})[run.seed] = score
+            groups.setdefault(key, []).append(run)
+    for runs in groups.values():
+        check_alike(runs)
     return found
 
 
