@@ -16,8 +16,11 @@ import torch
 from lg2ar import cli
 from lg2ar.benchmarks import questions
 from lg2ar.data.sources import open_source
+from lg2ar.encoders import Encoder
 from lg2ar.errors import InputError, NonFiniteLossError
-from lg2ar.finetuning import Curve, fine_tune
+from lg2ar.experiment import pretrain
+from lg2ar.finetuning import Curve, Split, fine_tune, semi_splits
+from lg2ar.protocols import Reader, node_splits
 from lg2ar.records import StudyRecord, Task
 from lg2ar.study.ledger import Ledger, reproduce
 from lg2ar.study.plan import TABLES, VARIANTS, Planned, plan
@@ -146,6 +149,26 @@ def test_same_seed_same_scores() -> None:
     assert done(other).losses != one.losses
 
 
+@pytest.mark.parametrize("name", ["tu:TINY", "wikics"])
+def test_scores_are_of_the_untrained_and_of_the_trained_encoder_in_the_seeds_folds(
+    name: str,
+) -> None:
+    names = ["strict", "paper"]
+    settings = {**SMALL, "epochs": 8, "learning_rate": 0.05}
+    (planned,) = some(datasets=[name], seeds=[4], settings=settings, protocols=names)
+    dataset, config = open_source(name), planned.config
+    reader = Reader(dataset, 4, torch.device("cpu"))
+    expected = [
+        (protocol, epoch, reader.accuracy(protocol, rows))
+        for epoch in (0, 8)
+        for rows in [pretrain(dataset, config.replace(epochs=epoch), device="cpu").embed(dataset)]
+        for protocol in names
+    ]
+    assert [(e.protocol, e.epoch, e.accuracy) for e in done(planned, names).evaluations] == expected
+    for before, after in zip(expected[:2], expected[2:], strict=True):
+        assert before[2] != after[2]  # or it would say little
+
+
 def test_epoch_zero_is_the_untrained_encoder() -> None:
     (trained,), (untrained,) = some(), some(variants=["untrained"])
     record = done(untrained)
@@ -165,26 +188,115 @@ def test_every_variant_runs(name: str) -> None:
     assert (record.task.variant is None) == (planned.task.method != "lg2ar")
 
 
-def test_supervised_is_read_after_the_papers_epochs() -> None:
+@pytest.fixture
+def tuned(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Encoder, Split, Curve]]:
+    """Every fold that is fine-tuned, with a curve drawn by lot in the place of training."""
+    found: list[tuple[Encoder, Split, Curve]] = []
+    draw = np.random.default_rng(0)
+
+    def by_lot(encoder: Encoder, _: Any, y: Any, split: Split, *, epochs: int, **__: Any) -> Curve:
+        loss, test, validation, validation_loss = 100 * draw.random((4, epochs))
+        checked = len(split.validation) > 0
+        curve = Curve(
+            train_loss=loss,
+            test=test,
+            validation=validation if checked else None,
+            validation_loss=validation_loss if checked else None,
+        )
+        found.append((encoder, split, curve))
+        return curve
+
+    monkeypatch.setattr("lg2ar.study.runner.fine_tune", by_lot)
+    return found
+
+
+def have_weights(encoders: Sequence[Encoder], planned: Planned, epochs: int) -> bool:
+    """Whether they are those of the run after so many epochs."""
+    config = planned.config.replace(method="lg2ar", epochs=epochs, patience=0)
+    run = pretrain(open_source(planned.task.dataset), config, device="cpu")
+    wanted = dict(run.model.base_encoder.named_parameters())
+    return all(
+        torch.equal(value, wanted[name])
+        for encoder in encoders
+        for name, value in encoder.named_parameters()
+    )
+
+
+def at_validation(curves: Sequence[Curve]) -> list[float]:
+    """The test accuracy of each fold where its own validation accuracy is best."""
+    checked = [(curve, curve.validation) for curve in curves]
+    return [float(c.test[np.argmax(best)]) for c, best in checked if best is not None]
+
+
+def test_supervised_is_read_after_the_papers_epochs(
+    tuned: list[tuple[Encoder, Split, Curve]],
+) -> None:
     settings = {"hidden": 4, "layers": 1, "epochs": 12}
-    (planned,) = some(variants=["supervised"], settings=settings)
+    (planned,) = some(variants=["supervised"], seeds=[4], settings=settings)
     record = done(planned, ["strict", "paper"])
-    assert epochs(record, "strict") == [12]
-    assert epochs(record, "paper") == [10, 12]
+    encoders, splits, curves = zip(*tuned, strict=True)
+    assert have_weights(encoders, planned, 0)
+    dataset = open_source("tu:TINY")
+    folds = Reader(dataset, 4, torch.device("cpu")).folds  # those that others are read on
+    for split, test in zip(splits, folds, strict=True):
+        assert np.array_equal(split.test, test)
+        assert sorted([*split.train, *split.test]) == list(range(len(dataset)))
+    found = [(e.protocol, e.epoch, e.selection) for e in record.evaluations]
+    assert found == [("strict", 12, None), ("paper", 10, None), ("paper", 12, None)]
+    for evaluation in record.evaluations:
+        after = [curve.test[evaluation.epoch - 1] for curve in curves]
+        assert evaluation.accuracy == pytest.approx(after, abs=1e-6)
 
 
-def test_semi_says_how_each_epoch_was_selected(monkeypatch: pytest.MonkeyPatch) -> None:
-    (planned,) = some("semi", settings=SMALL, protocols=["semi"])
+def test_supervised_nodes_are_read_where_validation_is_best(
+    tuned: list[tuple[Encoder, Split, Curve]],
+) -> None:
+    settings = {"hidden": 4, "epochs": 6}
+    (planned,) = some(datasets=["wikics"], variants=["supervised"], settings=settings)
+    record = done(planned, ["strict", "paper"])
+    encoders, splits, curves = zip(*tuned, strict=True)
+    assert have_weights(encoders, planned, 0)
+    masks = node_splits(open_source("wikics"), 0)
+    for name in ("train", "validation", "test"):
+        rows = [np.flatnonzero(mask).tolist() for mask in getattr(masks, name)]
+        assert [getattr(split, name).tolist() for split in splits] == rows
+    for evaluation in record.evaluations:
+        assert (evaluation.epoch, evaluation.selection) == (6, "validation")
+        assert evaluation.accuracy == pytest.approx(at_validation(curves), abs=1e-6)
+
+
+def test_semi_says_how_each_epoch_was_selected(
+    monkeypatch: pytest.MonkeyPatch, tuned: list[tuple[Encoder, Split, Curve]]
+) -> None:
+    (planned,) = some("semi", seeds=[4], settings=SMALL, protocols=["semi"])
     # Four labelled graphs cannot be divided by ten: a larger tiny set.
     write_graphs(Path("large"), graphs=240)
     monkeypatch.setenv("LG2AR_DATA", "large")
     monkeypatch.setattr("lg2ar.study.runner.SEMI_EPOCHS", 4)
-    record = done(planned, ["semi"])
-    found = [(e.epoch, e.selection) for e in record.evaluations]
-    kinds = ["test-max", "last epoch", "validation"]
-    assert found == [(epoch, kind) for epoch in (0, 3) for kind in kinds]
-    scores = {key: np.mean(e.accuracy) for key, e in zip(found, record.evaluations, strict=True)}
-    assert scores[3, "test-max"] >= scores[3, "last epoch"]  # it saw the test folds
+    found = iter(done(planned, ["semi"]).evaluations)
+    y = open_source("tu:TINY").y
+    assert y is not None
+    each = iter(tuned)
+    for epoch in (0, 3):
+        plain, validated = ([next(each) for _ in range(10)] for _ in range(2))
+        assert have_weights([encoder for encoder, _, _ in plain + validated], planned, epoch)
+        for folds, validation in ((plain, False), (validated, True)):
+            for (_, split, _), wanted in zip(
+                folds, semi_splits(y, validation=validation), strict=True
+            ):
+                for name in ("train", "validation", "test"):
+                    assert np.array_equal(getattr(split, name), getattr(wanted, name))
+        test = np.stack([curve.test for _, _, curve in plain])
+        expected = {
+            "test-max": test[:, test.mean(0).argmax()].tolist(),
+            "last epoch": test[:, -1].tolist(),
+            "validation": at_validation([curve for _, _, curve in validated]),
+        }
+        for selection, accuracy in expected.items():
+            evaluation = next(found)
+            assert (evaluation.epoch, evaluation.selection) == (epoch, selection)
+            assert evaluation.accuracy == pytest.approx(accuracy, abs=1e-6)
+    assert not [*found, *each]
 
 
 @pytest.mark.parametrize(("most", "groups"), [(7, [7] * 5 + [5]), (40, [40])])
