@@ -11,10 +11,14 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+import torch
 from typer.testing import CliRunner
 
 from lg2ar.config import Level
 from lg2ar.data.toy import toy_graphs, toy_nodes
+from lg2ar.probes import linear_layer_accuracy
+from lg2ar.protocols import Memory, Reader
+from lg2ar.study.plan import TABLES
 from lg2ar.tuning.space import SPACES
 
 SMALL = {"hidden": 8, "layers": 1, "epochs": 40, "heads": ["identity", "node-dropping"]}
@@ -78,9 +82,43 @@ def test_settings_are_asked_for_run_once_and_chosen(
     assert f"epochs = {best['epochs']}" in printed
 
 
-def test_the_reported_folds_are_not_looked_at(search: ModuleType) -> None:
-    for dataset in (toy_graphs(40), toy_nodes(80)):
-        assert min(search.seeds_of(dataset)) >= 1000
+@pytest.mark.parametrize("name", ["mutag", "cora"])
+def test_the_reported_seeds_and_folds_are_not_looked_at(
+    search: ModuleType, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    seeds: dict[str, list[int]] = {"read": [], "trained": []}
+
+    def trained(dataset: Any, config: Any, used: Any, *, on_embeddings: Any, **_: Any) -> None:
+        seeds["trained"] += used
+        for place in range(len(used)):
+            on_embeddings(place, 10 if name == "mutag" else 25, torch.empty(0))
+
+    def read(reader: Reader, *_: object) -> float:
+        seeds["read"].append(reader.seed)
+        return 50.0
+
+    monkeypatch.setattr(search, "pretrain_many", trained)
+    monkeypatch.setattr(search, "criterion", read)
+    job = {"dataset": name, "base": "paper", "settings": {"layers": 1}}
+    record = search.measure(job, search.choose_device("cpu"), Memory())
+    assert record["value"] == 50
+    assert seeds["read"] == seeds["trained"] == list(record["seeds"])
+    assert min(record["seeds"]) >= max(table.seeds for table in TABLES.values())
+
+
+def test_settings_are_compared_by_strict_folds_or_by_validation_nodes(search: ModuleType) -> None:
+    draw = torch.Generator().manual_seed(0)
+    for dataset in (toy_graphs(60), toy_nodes(80)):
+        reader = Reader(dataset, 1000, torch.device("cpu"))
+        assert dataset.y is not None
+        rows = torch.randn(len(dataset), 5, generator=draw) + dataset.y[:, None] / 2
+        found = search.criterion(reader, rows, Memory())
+        if dataset.level == "graph":
+            assert found == pytest.approx(fmean(reader.accuracy("strict", rows)))
+            continue
+        layer = linear_layer_accuracy(rows, reader.labels, reader.splits, scale=True, seed=1000)
+        assert found == pytest.approx(layer.validation.mean())
+        assert found != pytest.approx(layer.test.mean(), abs=0.1)
 
 
 def test_settings_that_break_down_are_recorded_as_worth_nothing(
