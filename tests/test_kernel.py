@@ -79,6 +79,23 @@ def test_the_probe_is_chosen_inside_the_training_folds() -> None:
         assert accuracy[place] == pytest.approx(best[2])
 
 
+def test_labels_of_test_rows_do_not_choose_the_probe() -> None:
+    """With these labels the other way round, what was right is wrong, and nothing else changes."""
+    x, y = rings(60, seed=1)
+    x += 0.5 * torch.randn(x.shape, generator=torch.Generator().manual_seed(0))
+    differ = False
+    for test in stratified_folds(y.numpy(), 4, seed=0):
+        wrong = y.clone()
+        wrong[test] = 1 - wrong[test]
+        accuracy, names = chosen_probe_accuracy(x, y, [test], inner=3)
+        reverse, same = chosen_probe_accuracy(x, wrong, [test], inner=3)
+        assert names == same
+        assert accuracy + reverse == pytest.approx(100)
+        linear = nested_accuracy(x, y, [test], inner=3, scale=True).accuracy
+        differ |= not np.allclose(accuracy, linear)
+    assert differ
+
+
 def test_a_plane_is_enough_where_it_is() -> None:
     draw = torch.Generator().manual_seed(0)
     y = torch.arange(60) % 2

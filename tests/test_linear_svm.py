@@ -73,9 +73,9 @@ def grid_search(
     *,
     scale: bool,
     dual: bool | None = None,
-) -> tuple[Array, Array]:
-    """What the batched search must find: accuracies and C, one SVM at a time."""
-    accuracy, chosen = [], []
+) -> tuple[Array, Array, Array]:
+    """What the batched search must find: accuracies, C and inner means, one SVM at a time."""
+    accuracy, chosen, inner = [], [], []
     for test in folds:
         train = np.setdiff1d(np.arange(len(y)), test)
         kind = x.shape[0] < x.shape[1] if dual is None else dual
@@ -87,7 +87,8 @@ def grid_search(
             search.fit(x[train], y[train])
         accuracy.append(100 * search.score(x[test], y[test]))
         chosen.append(search.best_params_["linearsvc__C"])
-    return np.array(accuracy), np.array(chosen)
+        inner.append(100 * search.cv_results_["mean_test_score"])
+    return np.array(accuracy), np.array(chosen), np.array(inner)
 
 
 @pytest.mark.parametrize(("n", "d"), [(90, 7), (40, 60), (240, 110)])
@@ -244,11 +245,12 @@ def test_nested_search_agrees_with_scikit_learn(
     x, y = blobs(n, d, classes, signal=0.4, seed=3)
     folds = outer_folds(x, y)
     found = nested_accuracy(x, y, folds, scale=scale, device=device, tolerance=1e-10)
-    accuracy, chosen = grid_search(x, y, folds, scale=scale)
+    accuracy, chosen, inner = grid_search(x, y, folds, scale=scale)
     assert found.converged
     assert found.gap <= 1e-10
     np.testing.assert_array_equal(found.C, chosen)
     np.testing.assert_allclose(found.accuracy, accuracy, atol=0.1)
+    np.testing.assert_allclose(found.inner, inner, atol=0.1)
 
 
 @pytest.mark.parametrize("scale", [False, True])
@@ -281,7 +283,7 @@ def test_awkward_data(scale: bool) -> None:
     y[[3, 50, 70]] = 2  # fewer rows than inner folds: missing from none, rare in all
     folds = outer_folds(x, np.minimum(y, 1))
     found = nested_accuracy(x, y, folds, scale=scale, tolerance=1e-9)
-    accuracy, chosen = grid_search(x, y, folds, scale=scale)
+    accuracy, chosen, _ = grid_search(x, y, folds, scale=scale)
     assert found.converged
     np.testing.assert_array_equal(found.C, chosen)
     np.testing.assert_allclose(found.accuracy, accuracy, atol=0.1)
@@ -330,7 +332,7 @@ def test_mutag(scale: bool, device: torch.device) -> None:
     x, y = mutag()
     folds = outer_folds(x, y, 10)
     found = nested_accuracy(x, y, folds, scale=scale, device=device, tolerance=1e-10)
-    accuracy, _ = grid_search(x, y, folds, scale=scale)
+    accuracy, _, _ = grid_search(x, y, folds, scale=scale)
     assert found.accuracy.mean() == pytest.approx(accuracy.mean(), abs=0.1)
 
 
@@ -369,7 +371,7 @@ def test_embeddings_of_real_graphs(scale: bool, device: torch.device) -> None:
     x /= x.std()  # one number for all: without it scikit-learn does not converge at all
     folds = outer_folds(x, y, 10)[:3]
     found = nested_accuracy(x, y, folds, scale=scale, device=device)
-    accuracy, _ = grid_search(x, y, folds, scale=scale, dual=False)
+    accuracy, _, _ = grid_search(x, y, folds, scale=scale, dual=False)
     assert found.accuracy.mean() == pytest.approx(accuracy.mean(), abs=0.1)
 
 

@@ -11,13 +11,14 @@ import pytest
 import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
-from sklearn.model_selection import GridSearchCV
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV, StratifiedShuffleSplit
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 from torch import Tensor, nn
 
 from lg2ar.errors import InputError
-from lg2ar.probes import linear_layer_accuracy, rbf_accuracy
+from lg2ar.probes import few_label_accuracy, linear_layer_accuracy, rbf_accuracy
 from lg2ar.probes.linear_layer import initial_weights
 from lg2ar.splits import Splits, random_splits, stratified_folds
 
@@ -146,3 +147,16 @@ def test_rbf_on_real_data() -> None:
     assert np.allclose(found.accuracy, accuracy)
     assert np.array_equal(found.C, chosen)
     assert 80 < found.accuracy.mean() < 92
+
+
+def test_few_labels_are_read_by_what_is_seen_alone() -> None:
+    x, y = (part.double().numpy() for part in blobs(100, 5, 2))
+    x[:3] *= 50  # rows that would change the scale of all others
+    accuracy = []
+    for seen, rest in StratifiedShuffleSplit(6, train_size=0.2, random_state=4).split(x, y):
+        scaler = StandardScaler().fit(x[seen])
+        reader = LogisticRegression(max_iter=2000).fit(scaler.transform(x[seen]), y[seen])
+        accuracy.append(100 * reader.score(scaler.transform(x[rest]), y[rest]))
+    found = few_label_accuracy(x, y, share=0.2, splits=6, seed=4)
+    assert (found.mean, found.std) == pytest.approx((np.mean(accuracy), np.std(accuracy)))
+    assert found.protocol == "logistic regression on 20% of the labels, 6 splits"

@@ -17,6 +17,7 @@ from lg2ar.config import Config
 from lg2ar.data.dataset import Dataset
 from lg2ar.data.toy import toy_graphs, toy_nodes
 from lg2ar.errors import InputError
+from lg2ar.probes import chosen_probe_accuracy, linear_layer_accuracy
 from lg2ar.protocols import (
     EPOCH_GRID,
     PROTOCOLS,
@@ -26,6 +27,7 @@ from lg2ar.protocols import (
     evaluated_epochs,
     node_splits,
 )
+from lg2ar.splits import random_splits
 from tiny import write_wikics
 
 CPU = torch.device("cpu")
@@ -84,16 +86,37 @@ def test_folds_are_of_the_seed_alone() -> None:
     assert sorted(np.concatenate(one).tolist()) == list(range(60))
 
 
-def test_node_level_reads_twenty_random_splits() -> None:
+@pytest.mark.parametrize("seed", [0, 3])
+@pytest.mark.parametrize(("protocol", "scale"), [("paper", False), ("strict", True)])
+def test_node_level_reads_the_test_nodes_of_twenty_random_splits(
+    protocol: str, scale: bool, seed: int
+) -> None:
     dataset = toy_nodes()
-    reader = Reader(dataset, 0, CPU)
-    rows = noisy_rows(dataset)
-    for protocol in ("paper", "strict"):
-        accuracy = reader.accuracy(protocol, rows)
-        assert len(accuracy) == 20
-        assert accuracy == Reader(dataset, 0, CPU).accuracy(protocol, rows)
-        assert np.mean(accuracy) > 100 / (int(reader.labels.max()) + 1) + 10
+    reader, rows = Reader(dataset, seed, CPU), noisy_rows(dataset)
+    splits = random_splits(len(dataset), count=20, seed=seed)
+    layer = linear_layer_accuracy(rows, reader.labels, splits, scale=scale, seed=seed)
+    accuracy = reader.accuracy(protocol, rows)
+    assert accuracy == pytest.approx(layer.test, abs=1e-5)
+    assert accuracy != pytest.approx(layer.validation, abs=1e-5)
+    assert np.mean(accuracy) > 100 / (int(reader.labels.max()) + 1) + 10
     assert bool((reader.splits.train.sum(1) == round(len(dataset) * 0.1)).all())
+
+
+def test_a_benchmark_without_public_splits_has_those_of_the_seed() -> None:
+    nodes = toy_nodes()
+    dataset = Dataset(name="amazon-photo", level="node", graph=nodes.graph, y=nodes.y)
+    for seed in (0, 5):
+        found, expected = node_splits(dataset, seed), random_splits(len(nodes), count=20, seed=seed)
+        assert torch.equal(found.train, expected.train)
+        assert torch.equal(found.test, expected.test)
+
+
+def test_nested_chooses_among_kinds_of_svm() -> None:
+    dataset = toy_graphs(num_graphs=60)
+    reader, rows = Reader(dataset, 1, CPU), noisy_rows(dataset)
+    found = reader.accuracy("nested", rows)
+    assert found == pytest.approx(chosen_probe_accuracy(rows, reader.labels, reader.folds)[0])
+    assert found != pytest.approx(reader.accuracy("strict", rows))
 
 
 def test_wikics_is_read_on_its_twenty_public_splits(
