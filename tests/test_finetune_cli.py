@@ -194,6 +194,15 @@ def test_classes_are_learned_and_compared_with_honest_floors() -> None:
     }
 
 
+def test_the_floor_is_the_encoder_that_training_began_with() -> None:
+    settings = {**QUICK, "epochs": 5}
+    tuned = lg2ar.finetune(run(), graphs(), "log size", **settings)
+    start = lg2ar.pretrain(graphs(), {**SMALL, "epochs": 0}, device="cpu")
+    alone = lg2ar.finetune(start, graphs(), "log size", floor=False, **settings)
+    assert tuned.scores["untrained"] == alone.scores["pretrained"] != tuned.scores["pretrained"]
+    assert tuned.scores["no graph"] == alone.scores["no graph"]
+
+
 def test_numbers_are_learned_in_their_own_units() -> None:
     tuned = lg2ar.finetune(run(), graphs(), "log size", floor=False, **{**QUICK, "epochs": 80})
     assert tuned.target.task == "regression"

@@ -22,9 +22,10 @@ from lg2ar.errors import InputError
 from lg2ar.experiment import pretrain
 from lg2ar.records import EpochRecord, Score
 from lg2ar.report import document, svg
-from lg2ar.report.findings import Findings, untrained_embeddings
+from lg2ar.report.findings import Findings, find, untrained_embeddings
 from lg2ar.report.page import write_page, write_report
 from lg2ar.report.provenance import pretrain_command, reading_options, recorded_source
+from lg2ar.report.scores import probe
 from sealing import write_sealed
 
 VOID = {"meta", "br", "hr", "img", "input", "link"}
@@ -525,3 +526,16 @@ def test_untrained_floor_is_what_no_epoch_gives(tmp_path: Path) -> None:
         found = untrained_embeddings(run, as_store(run.recipe.apply(data)))
         torch.testing.assert_close(found, before.embed(data))
         assert not torch.allclose(found, run.embed(data))
+
+
+@pytest.mark.parametrize("level", ["graph", "node"])
+def test_scores_stand_beside_the_encoder_that_has_them(level: str) -> None:
+    data = toy_graphs(60) if level == "graph" else toy_nodes(100)
+    settings = {"hidden": 8, "epochs": 4, "seed": 1, "learning_rate": 0.05}
+    run, before = (
+        pretrain(data, {**settings, **more}, device="cpu") for more in ({}, {"epochs": 0})
+    )
+    found = find(run, data, examples=0).scores
+    rows = {"trained": run.embed(data), "untrained": before.embed(data)}
+    assert found == probe(data, rows)[0]
+    assert found["trained"].mean != found["untrained"].mean

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from sklearn.preprocessing import StandardScaler
 import lg2ar
 from lg2ar.data.dataset import Dataset
 from lg2ar.data.toy import COLOURS, RINGS, toy_graphs, toy_nodes
-from lg2ar.demo import SETTINGS
+from lg2ar.demo import SETTINGS, run_demo
 from lg2ar.ops import segment_sum
 from lg2ar.probes import few_label_accuracy
 
@@ -86,6 +87,16 @@ def gain(dataset: Dataset, settings: dict[str, Any]) -> float:
         run = lg2ar.pretrain(dataset, {**settings, "epochs": epochs}, device="cpu")
         accuracy[epochs] = few_label_accuracy(run.embed(dataset).numpy(), labels(dataset)).mean
     return accuracy[settings["epochs"]] - accuracy[0]
+
+
+def test_the_demonstration_scores_both_encoders(tmp_path: Path) -> None:
+    settings = {"hidden": 8, "epochs": 2, "seed": 1}
+    scores = run_demo(tmp_path / "run", settings, "cpu").record().scores
+    for name, epochs in (("untrained", 0), ("trained", 2)):
+        chosen = {**SETTINGS, **settings, "epochs": epochs}
+        rows = lg2ar.pretrain(toy_graphs(), chosen, device="cpu").embed(toy_graphs()).numpy()
+        assert scores[name] == few_label_accuracy(rows, labels(toy_graphs()))
+    assert scores["untrained"].mean != scores["trained"].mean
 
 
 @pytest.mark.slow
