@@ -215,14 +215,31 @@ def test_calibration_takes_the_statistics_of_the_graphs_and_changes_no_weight(pl
     assert centred.mean(0).abs().max() < 1e-5
 
 
-def test_the_run_is_calibrated_unless_told_otherwise() -> None:
-    dataset = small()
-    run = lg2ar.pretrain(dataset, {**SMALL, "epochs": 2}, device="cpu")
-    plain = lg2ar.pretrain(dataset, {**SMALL, "epochs": 2, "calibrate": False}, device="cpu")
+@pytest.mark.parametrize("epochs", [0, 2])
+def test_the_run_is_calibrated_unless_told_otherwise(epochs: int) -> None:
+    """An untrained encoder too, or what it is compared with would have an advantage."""
+    dataset, settings = small(), {**SMALL, "epochs": epochs}
+    run = lg2ar.pretrain(dataset, settings, device="cpu")
+    plain = lg2ar.pretrain(dataset, {**settings, "calibrate": False}, device="cpu")
     key = "base_encoder.network.norms.0.running_mean"
     assert not torch.equal(weights(run)[key], weights(plain)[key])
     key = "base_encoder.network.convs.0.mlp.first.weight"
     assert torch.equal(weights(run)[key], weights(plain)[key])
+
+
+@pytest.mark.parametrize("level", ["graph", "node"])
+def test_embeddings_on_the_way_are_those_of_shorter_runs(level: str) -> None:
+    dataset, seen = small(level), dict[int, torch.Tensor]()
+    settings = {**SMALL, "learning_rate": 0.05}
+    run = lg2ar.pretrain(
+        dataset, settings, device="cpu", embed_at=[0, 2, 4], on_embeddings=seen.__setitem__
+    )
+    assert list(seen) == [0, 2, 4]
+    assert not torch.equal(seen[0], seen[4])
+    for epochs, rows in seen.items():
+        shorter = lg2ar.pretrain(dataset, {**settings, "epochs": epochs}, device="cpu")
+        assert torch.equal(rows, shorter.embed(dataset))
+    assert same(weights(run), weights(lg2ar.pretrain(dataset, settings, device="cpu")))
 
 
 def test_node_level_batches_are_sub_graphs_and_need_no_sub_graph_head() -> None:

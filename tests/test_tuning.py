@@ -275,13 +275,25 @@ def test_a_study_of_something_else_is_not_gone_on_with(tmp_path: Path) -> None:
 
 
 def test_with_labels_the_part_kept_apart_is_told_at_the_end(tmp_path: Path) -> None:
-    found = small(tmp_path, criterion="labels")
+    # Numbers, which no two encoders read equally well.
+    dataset = replace(graphs(), targets={"size": graphs().graph.sizes.numpy() ** 1.5})
+    more: dict[str, Any] = {"settings": FIXED, "space": SPACE, "device": "cpu"}
+    found = tune(dataset, tmp_path, trials=3, criterion="labels", labels="size", **more)
     assert set(found.test) == {"best", "usual", "untrained"}
     assert found.criterion == "labels"
-    measure = LabelCriterion(graphs())
-    run = lg2ar.pretrain(graphs(), Config.from_toml(tmp_path / "best.toml"), device="cpu")
+    measure = LabelCriterion(dataset, "size")
+    run = lg2ar.pretrain(dataset, Config.from_toml(tmp_path / "best.toml"), device="cpu")
     assert measure(run) == pytest.approx(found.value)
     assert measure.test(run) == pytest.approx(found.test["best"])
+    first = pd.read_csv(tmp_path / "trials.csv").loc[0]
+    usual = {key: kind.nearest(first[f"params_{key}"]) for key, kind in SPACE.items()} | FIXED
+    trained, untrained = (
+        lg2ar.pretrain(dataset, {**usual, **less}, device="cpu") for less in ({}, {"epochs": 0})
+    )
+    assert (found.usual, found.untrained) == pytest.approx((measure(trained), measure(untrained)))
+    assert found.test["usual"] == pytest.approx(measure.test(trained))
+    assert found.test["untrained"] == pytest.approx(measure.test(untrained))
+    assert found.test["untrained"] != pytest.approx(found.test["usual"])
 
 
 def test_trials_that_fall_behind_are_given_up(
