@@ -52,6 +52,8 @@ def violation(target: Target, data: bytes, folder: Path) -> str | None:
     except (InputError, NonFiniteLossError) as error:
         if not str(error).strip():
             return "refused without a word"
+        if "\n" in str(error):
+            return f"refused in several lines: {str(error)[:200]!r} at {_where(error)}"
     except TooLongError as error:
         return f"more than {SECONDS} s at {_where(error)}"
     except Exception as error:
