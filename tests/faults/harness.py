@@ -25,6 +25,7 @@ TESTS = Path(__file__).parent.parent
 PATIENCE = 300.0
 
 KILLED = -signal.SIGKILL
+CUT = b"cut"
 # A disk without room, from a call on or for one call.
 FULL = ("full", "full once")
 
@@ -82,6 +83,11 @@ class Started:
     def struck(self) -> bool:
         """Whether the call at which something was to go wrong has come."""
         return self._struck.exists()
+
+    @property
+    def cut(self) -> bool:
+        """Whether the end of a file went with it."""
+        return self.struck and self._struck.read_bytes() == CUT
 
     @property
     def printed(self) -> str:
@@ -230,4 +236,6 @@ class _Watch:
             size = os.fstat(file).st_size
             if size > 10 and os.path.isfile(f"/proc/self/fd/{file}"):
                 os.truncate(f"/proc/self/fd/{file}", size - 10)
+                with open(self.struck, "wb") as note:
+                    note.write(CUT)
         os.kill(os.getpid(), signal.SIGKILL)
