@@ -17,12 +17,13 @@ import torch
 import lg2ar
 from faults.conftest import Tally
 from faults.harness import FULL, SAYS, Commands, Fault, Started
-from faults.jobs import JOBS, Job
+from faults.jobs import JOBS, Job, study_of
 from lg2ar import checkpoint
 from lg2ar.data.conversion import write_on_disk
 from lg2ar.data.toy import toy_graphs
 from lg2ar.errors import InputError
 from lg2ar.files import append_line
+from lg2ar.finetuning.progress import BEGUN
 
 pytest.importorskip("optuna")
 
@@ -233,6 +234,8 @@ def test_data_that_vanishes_in_the_midst_of_fine_tuning(tmp_path: Path) -> None:
 
     with pytest.raises(InputError, match=r"graphs\.sqlite: cannot be opened"):
         lg2ar.finetune(run, path, out=out, on_epoch=vanish, **how)
+    kept = checkpoint.read_head(out, BEGUN, "")["histories"]
+    assert {name: len(epochs) for name, epochs in kept.items()} == {"pretrained": 6, "untrained": 3}
     shutil.move(aside, path)
     again = lg2ar.finetune(run, path, out=out, resume=True, **how)
     assert again.scores == whole.scores
@@ -253,6 +256,7 @@ def test_data_that_vanishes_in_the_midst_of_a_search(tmp_path: Path) -> None:
 
     with pytest.raises(InputError, match=r"graphs\.sqlite: cannot be opened"):
         tune(path, tmp_path / "broken", on_trial=vanish, **how)
+    assert len(study_of(tmp_path / "broken" / "tuning.db")) == 2
     shutil.move(aside, path)
     again = tune(path, tmp_path / "broken", **how)
     assert (again.settings, again.value, again.trial) == (whole.settings, whole.value, whole.trial)
