@@ -189,7 +189,7 @@ class Config:
         fields = {item.name: item for item in dataclasses.fields(cls)}
         for key in given:
             if key not in fields:
-                raise InputError(f"unknown setting '{key}'{_nearest(key, fields)}")
+                raise InputError(f"unknown setting {key!r}{_nearest(key, fields)}")
         level = _checked(fields["level"], given.get("level", "graph"))
         return cls(**{**(NODE_LEVEL if level == "node" else {}), **given})
 
@@ -280,10 +280,10 @@ def parse_setting(text: str) -> tuple[str, Any]:
     """
     key, equals, value = text.partition("=")
     if not equals:
-        raise InputError(f"'{text}' is not of the form key=value.")
+        raise InputError(f"{text!r} is not of the form key=value.")
     key, value = key.strip(), value.strip()
     if "\n" in value or "\r" in value:
-        raise InputError(f"{key}: a setting is one line; give each its own --set.")
+        raise InputError(f"{key!r}: a setting is one line; give each its own --set.")
     try:
         return key, tomllib.loads(f"value = {value}")["value"]
     except (ValueError, RecursionError):

@@ -25,8 +25,11 @@ TESTS = Path(__file__).parent.parent
 PATIENCE = 300.0
 
 KILLED = -signal.SIGKILL
+CUT = b"cut"
 # A disk without room, from a call on or for one call.
 FULL = ("full", "full once")
+# What the system says then; a disk may become read-only too, from a call on.
+SAYS = dict.fromkeys(FULL, errno.ENOSPC) | {"read-only": errno.EROFS}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,8 +38,8 @@ class Fault:
 
     Attributes:
         kind: ``kill`` (SIGKILL), ``cut`` (the same, with the end of the file at hand not on the
-            disk), ``full`` (no space left on the device from then on) or ``full once`` (for that
-            one call; somebody made room).
+            disk), ``full`` (no space left on the device from then on), ``full once`` (for that
+            one call; somebody made room) or ``read-only`` (from then on).
         at: At which of the calls that write: opening, syncing, renaming, removing files.
         under: Calls for files under this folder count.
         file_size: No file may become larger; 0 sets no limit.
@@ -82,6 +85,11 @@ class Started:
     def struck(self) -> bool:
         """Whether the call at which something was to go wrong has come."""
         return self._struck.exists()
+
+    @property
+    def cut(self) -> bool:
+        """Whether the end of a file went with it."""
+        return self.struck and self._struck.read_bytes() == CUT
 
     @property
     def printed(self) -> str:
@@ -217,17 +225,19 @@ class _Watch:
         if not str(path).startswith(self.fault.under):
             return True
         self.seen += 1
-        again = self.fault.kind == "full" and self.seen > self.fault.at
+        again = self.fault.kind in ("full", "read-only") and self.seen > self.fault.at
         if self.seen == self.fault.at or again:
             self.go_wrong(file)
         return True
 
     def go_wrong(self, file: int | None) -> None:
         os.close(os.open(self.struck, os.O_WRONLY | os.O_CREAT))
-        if self.fault.kind in FULL:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        if number := SAYS.get(self.fault.kind):
+            raise OSError(number, os.strerror(number))
         if self.fault.kind == "cut" and file is not None:
             size = os.fstat(file).st_size
             if size > 10 and os.path.isfile(f"/proc/self/fd/{file}"):
                 os.truncate(f"/proc/self/fd/{file}", size - 10)
+                with open(self.struck, "wb") as note:
+                    note.write(CUT)
         os.kill(os.getpid(), signal.SIGKILL)

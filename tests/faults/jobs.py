@@ -11,6 +11,7 @@ import shutil
 import sqlite3
 import tomllib
 from abc import ABC, abstractmethod
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from faults.harness import KILLED, Commands, Fault
 from lg2ar import checkpoint
 from lg2ar.data.arrays import write_arrays
 from lg2ar.data.conversion import write_on_disk
+from lg2ar.data.mapped import read_mapped
 from lg2ar.data.mapped_layout import check_sums
 from lg2ar.data.mapping import write_mapped
 from lg2ar.data.on_disk import read_on_disk
@@ -68,13 +70,20 @@ class Pretrain(Job):
 
     name = "pretrain"
 
+    def __init__(self, folder: Path, shared: Path) -> None:
+        super().__init__(folder, shared)
+        self.history: list[Any] = []
+
     def command(self) -> list[str | Path]:
         more = ["--set", "epochs=12", "--set", "checkpoint_every=1", "--set", "dropout=0.1"]
         return ["pretrain", "tu:TINY", "--out", self.out, *SMALL, *more]
 
     def check(self) -> None:
         if checkpoint.exists(self.out):
-            checkpoint.read(self.out, with_training=True)
+            held = checkpoint.read(self.out, with_training=True)
+            found = held.progress["history"]  # with the seconds that each epoch took
+            assert found[: len(self.history)] == self.history, "what was done is done again"
+            self.history = found
         check_weight_files(self.out)
 
     def result(self) -> Any:
@@ -123,6 +132,10 @@ class FinetuneReplace(Finetune):
     def __init__(self, folder: Path, shared: Path) -> None:
         super().__init__(folder, shared)
         self.take_older()
+
+    def check(self) -> None:
+        super().check()
+        load_finetuned(self.out, "cpu")  # at any moment the one or the other
 
     def take_older(self) -> None:
         """What is there before the command."""
@@ -189,6 +202,10 @@ class Tune(Job):
 
     name = "tune"
 
+    def __init__(self, folder: Path, shared: Path) -> None:
+        super().__init__(folder, shared)
+        self.finished: list[Any] = []
+
     def command(self) -> list[str | Path]:
         fixed = [f"{key}={value}" for key, value in FIXED.items()]
         settings = [part for pair in fixed for part in ("--set", pair)]
@@ -199,6 +216,9 @@ class Tune(Job):
             tomllib.loads((self.out / "best.toml").read_text())
         if (self.out / "trials.csv").exists():
             pd.read_csv(self.out / "trials.csv")
+        found = ends_of_trials(self.out / "tuning.db")
+        assert found[: len(self.finished)] == self.finished, "what was done is done again"
+        self.finished = found
 
     def result(self) -> Any:
         return {
@@ -245,6 +265,9 @@ class ConvertReplace(Convert):
     def command(self) -> list[str | Path]:
         return [*super().command(), "--replace"]
 
+    def check(self) -> None:
+        assert len(read_on_disk(self.out)) in (20, 3000)  # at any moment the one or the other
+
 
 class Map(Job):
     """One large graph into a folder, in the place of another."""
@@ -264,8 +287,9 @@ class Map(Job):
             write_arrays(self.shared / "one.npz", toy_nodes(4000))
 
     def check(self) -> None:
-        if self.out.exists():
-            check_sums(self.out)
+        dataset = read_mapped(self.out)  # at any moment the one or the other, wherever it lies
+        assert dataset.graph.num_nodes in (20, 4000)
+        check_sums(self.out)
 
     def result(self) -> Any:
         assert [path.name for path in self.folder.iterdir()] == [self.out.name]
@@ -330,6 +354,19 @@ def study_of(database: Path) -> list[Any]:
         ]
     finally:
         connection.close()
+
+
+def ends_of_trials(database: Path) -> list[Any]:
+    """Which trials of a study came to their end, and when; nothing where it has no tables yet."""
+    if not database.exists():
+        return []
+    with closing(sqlite3.connect(database)) as connection:
+        if not connection.execute("PRAGMA table_info(trials)").fetchall():
+            return []
+        return connection.execute(
+            "SELECT number, trial_id, datetime_complete FROM trials "
+            "WHERE state IN ('COMPLETE', 'PRUNED') ORDER BY datetime_complete"
+        ).fetchall()
 
 
 DETAILS = (

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import io
 import json
-import resource
 import sqlite3
 import stat
 import zipfile
@@ -21,6 +20,7 @@ import pandas as pd
 import pytest
 
 from faults.fuzz import seeds
+from faults.fuzz.guard import new_peak, peak
 from lg2ar.data import archives, downloads, planetoid, table_files
 from lg2ar.data.archives import read_npz, read_zip
 from lg2ar.data.conversion import write_on_disk
@@ -44,9 +44,9 @@ OUTSIDE = ("../T_A.txt", "/T_A.txt", "x/../../T_A.txt", "..\\T_A.txt", "C:\\T_A.
 @pytest.fixture(autouse=True)
 def _little_memory() -> Iterator[None]:
     """No test in here may take more than half a gigabyte."""
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    before = new_peak()
     yield
-    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    grown = peak() - before
     assert grown < 512 << 10, f"took {grown >> 10} MiB"
 
 

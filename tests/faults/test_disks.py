@@ -16,13 +16,14 @@ import torch
 
 import lg2ar
 from faults.conftest import Tally
-from faults.harness import FULL, Commands, Fault
-from faults.jobs import JOBS, Job
+from faults.harness import FULL, SAYS, Commands, Fault, Started
+from faults.jobs import JOBS, Job, study_of
 from lg2ar import checkpoint
 from lg2ar.data.conversion import write_on_disk
 from lg2ar.data.toy import toy_graphs
 from lg2ar.errors import InputError
 from lg2ar.files import append_line
+from lg2ar.finetuning.progress import BEGUN
 
 pytest.importorskip("optuna")
 
@@ -68,12 +69,18 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
+def check_told(said: str, job: Job, *words: str) -> None:
+    """See that a sentence names what could not be written, and says why in one of these words."""
+    assert str(job.out) in said
+    rest = said.replace(str(job.folder), "")  # the folders of these tests have such names
+    assert any(word in rest for word in words), said
+
+
 def test_no_file_may_grow(job: Job, commands: Commands, tally: Tally) -> None:
     """The limit is too low for the first weight file, database or record."""
     said = commands.refused(*job.command(), fault=Fault(file_size=1000))
-    assert str(job.out) in said
     job.check()
-    assert "File too large" in said or "disk" in said, said
+    check_told(said, job, "File too large", "disk")
     tally("full disks survived")
 
 
@@ -85,8 +92,7 @@ def test_a_full_disk(resumed: Job, commands: Commands, small_disk: Path, tally: 
         while True:
             file.write(b"\0" * 4096)
     said = commands.refused(*disk.command())
-    assert str(disk.out) in said
-    assert "No space left" in said or "disk" in said, said
+    check_told(said, disk, "No space left", "disk")
     disk.check()
     filler.unlink()
     commands.ok(*disk.command(), "--resume")
@@ -95,11 +101,11 @@ def test_a_full_disk(resumed: Job, commands: Commands, small_disk: Path, tally: 
     tally("full disks survived")
 
 
-def full_at(at: int, kind: str, job: Job, commands: Commands) -> tuple[int | None, bool, Any]:
-    """A job on a disk that is full at some call, and gone on with where it ended.
+def full_at(at: int, kind: str, job: Job, commands: Commands) -> tuple[Started, Any]:
+    """A job on a disk that is full or read-only at some call, and gone on with where it ended.
 
     Returns:
-        Its exit code, whether it came as far as that call, and what is left.
+        The one that may have ended, and what is left.
     """
     fault = Fault(kind=kind, at=at, under=str(job.folder))
     started = commands.start(*job.command(), fault=fault)
@@ -110,20 +116,22 @@ def full_at(at: int, kind: str, job: Job, commands: Commands) -> tuple[int | Non
     if code == 2:
         assert "lg2ar: " in started.printed, started.printed
         commands.ok(*job.command(), "--resume")
-    return code, started.struck, job.result()
+    return started, job.result()
 
 
-@pytest.mark.parametrize(("at", "kind"), [(12, "full"), (25, "full once")])
+@pytest.mark.parametrize(("at", "kind"), [(12, "full"), (25, "full once"), (30, "read-only")])
 def test_a_full_disk_at_some_calls_that_write(
     at: int, kind: str, commands: Commands, tmp_path: Path, data_root: Path, tally: Tally
 ) -> None:
+    """Or one that becomes read-only there."""
     done, again = (JOBS["pretrain"](tmp_path / name, tmp_path) for name in ("done", "again"))
     commands.ok(*done.command())
-    code, struck, left = full_at(at, kind, again, commands)
-    assert struck
-    assert code == 2
+    started, left = full_at(at, kind, again, commands)
+    assert started.struck
+    assert started.end() == 2
+    check_told(started.printed, again, os.strerror(SAYS[kind]))
     assert left == done.result()
-    tally("full disks survived")
+    tally("read-only disks survived" if kind == "read-only" else "full disks survived")
 
 
 @pytest.mark.soak
@@ -136,10 +144,10 @@ def test_a_full_disk_at_every_call_that_writes(
     expected, told = job.result(), 0
     for at in itertools.count(1):
         again = type(job)(tmp_path / f"job-{at}", job.shared)
-        code, struck, left = full_at(at, kind, again, commands)
+        started, left = full_at(at, kind, again, commands)
         assert left == expected, at
-        told += code == 2
-        if not struck:
+        told += started.end() == 2
+        if not started.struck:
             break
     assert told > 0
     tally("full disks survived", at - 1)
@@ -149,23 +157,29 @@ def test_a_read_only_disk(job: Job, commands: Commands, small_disk: Path, tally:
     disk = type(job)(small_disk / "job", job.shared)
     subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
     said = commands.refused(*disk.command())
-    assert str(disk.out) in said
-    assert "Read-only" in said or "read-only" in said or "unable to open" in said, said
+    check_told(said, disk, "Read-only", "read-only", "unable to open")
     tally("read-only disks survived")
 
 
 def test_a_disk_that_becomes_read_only(
     commands: Commands, small_disk: Path, data_root: Path
 ) -> None:
-    """In the midst of a run: what was saved before is there."""
+    """Before a run is gone on with: it is kept as it was, and gone on with later."""
     job = JOBS["pretrain"](small_disk / "job", small_disk)
     commands.ok(*job.command())
+    before = content(job.out)
+    more = [*job.command(), "--resume", "--set", "epochs=20"]
     subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
-    said = commands.refused(*job.command(), "--resume", "--set", "epochs=20")
-    assert "Read-only" in said
+    check_told(commands.refused(*more), job, "Read-only")
     subprocess.run(["mount", "-o", "remount,rw", str(small_disk)], check=True)
     commands.ok(*job.command(), "--resume")
-    job.result()
+    assert content(job.out) == before
+    commands.ok(*more)
+    assert len(checkpoint.read(job.out).progress["history"]) == 20
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
 def test_a_line_that_does_not_fit_leaves_no_part(
@@ -220,6 +234,8 @@ def test_data_that_vanishes_in_the_midst_of_fine_tuning(tmp_path: Path) -> None:
 
     with pytest.raises(InputError, match=r"graphs\.sqlite: cannot be opened"):
         lg2ar.finetune(run, path, out=out, on_epoch=vanish, **how)
+    kept = checkpoint.read_head(out, BEGUN, "")["histories"]
+    assert {name: len(epochs) for name, epochs in kept.items()} == {"pretrained": 6, "untrained": 3}
     shutil.move(aside, path)
     again = lg2ar.finetune(run, path, out=out, resume=True, **how)
     assert again.scores == whole.scores
@@ -240,6 +256,7 @@ def test_data_that_vanishes_in_the_midst_of_a_search(tmp_path: Path) -> None:
 
     with pytest.raises(InputError, match=r"graphs\.sqlite: cannot be opened"):
         tune(path, tmp_path / "broken", on_trial=vanish, **how)
+    assert len(study_of(tmp_path / "broken" / "tuning.db")) == 2
     shutil.move(aside, path)
     again = tune(path, tmp_path / "broken", **how)
     assert (again.settings, again.value, again.trial) == (whole.settings, whole.value, whole.trial)

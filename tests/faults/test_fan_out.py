@@ -384,6 +384,7 @@ def test_a_search_that_is_killed_goes_on_with_the_trials_it_would_have_had(
     wait_for(lambda: (tmp_path / "killed" / "best.toml").exists(), process)
     process.kill()
     process.communicate()
+    assert process.returncode == -signal.SIGKILL
     fixed = {"layers": 1, "epochs": 2, "hidden": 4}
     for name in ("killed", "whole"):
         search.tune("tu:TINY", tmp_path / name, trials=4, settings=fixed, device="cpu")

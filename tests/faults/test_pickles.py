@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import hashlib
 import pickle
 import sys
 from collections.abc import Iterator
@@ -23,6 +24,7 @@ from lg2ar.data.planetoid import load_arrays
 from lg2ar.data.raw_files import raw_files
 from lg2ar.embeddings import read_embeddings
 from lg2ar.errors import InputError
+from sealing import sealed
 from tiny import write_graphs
 
 # Endings of sources, ours and those of pickles, and none.
@@ -97,11 +99,23 @@ def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
     return Command(monkeypatch, capsys)
 
 
-def refused(command: Command, *arguments: str | Path) -> None:
-    """A command that must end with 2 and one sentence, behind the notes from reading its data."""
+def refused(command: Command, *arguments: str | Path, by: str) -> None:
+    """A command that must end with 2 and one sentence, behind the notes from reading its data.
+
+    The sentence is of the file with the payload, or nobody had come as far as to look at it.
+    """
     code, _, error = command(*arguments)
     assert code == 2, error
     assert all(line.startswith("lg2ar: ") for line in error.splitlines()), error
+    assert by in error.splitlines()[-1], error
+
+
+def spoilt(files: dict[str, bytes], head: str, name: str, content: bytes) -> dict[str, bytes]:
+    """The files with another content of one, and its checksum made to fit: so it is looked at."""
+    before, now = (hashlib.sha256(held).hexdigest() for held in (files[name], content))
+    changed = sealed(files[head].replace(before.encode(), now.encode()))
+    assert name == head or changed != files[head]
+    return {**files, head: changed, name: content}
 
 
 def write(folder: Path, files: dict[str, bytes]) -> Path:
@@ -135,7 +149,7 @@ def test_as_a_source(kind: str, tmp_path: Path, evil: dict[str, bytes], command:
     for ending in ["", *ENDINGS]:
         path = tmp_path / f"edges{ending}"
         path.write_bytes(evil[kind])
-        refused(command, "inspect", path)
+        refused(command, "inspect", path, by=path.name)
 
 
 @pytest.mark.usefixtures("watched")
@@ -149,7 +163,11 @@ def test_as_a_file_of_a_folder(
     for place, whole in enumerate((graphs, texts, networks)):
         for name in whole:
             folder = write(tmp_path / f"{place}-{name}", {**whole, name: evil[kind]})
-            refused(command, "inspect", folder)
+            refused(command, "inspect", folder, by=f"{folder.name}/{name}")
+
+
+# What is beside the data, describes it or is its name may be anything; the rest is refused.
+CODES = {"zip beside": (0,), "parquet": (0, 2), "sqlite names": (0,)}
 
 
 @pytest.mark.usefixtures("watched")
@@ -159,9 +177,9 @@ def test_inside_of_a_source(what: str, tmp_path: Path, marker: Path, command: Co
     path = tmp_path / name
     path.write_bytes(content)
     code, _, error = command("inspect", path)
-    assert code in ((0,) if what == "zip beside" else (0, 2) if what == "parquet" else (2,)), error
+    assert code in CODES.get(what, (2,)), error
     assert "Traceback" not in error
-    if code == 0:  # what is beside the data, or describes it to others, is not looked at
+    if code == 0:
         command.ok("convert" if what == "zip beside" else "inspect", path, *_out(what, tmp_path))
 
 
@@ -177,15 +195,31 @@ def test_as_an_option(kind: str, tmp_path: Path, evil: dict[str, bytes], command
     for ending in (".csv", ".parquet", ".pkl", ".toml", ".jsonl", ""):
         path = tmp_path / f"evil{ending}"
         path.write_bytes(evil[kind])
-        refused(command, "inspect", edges, "--nodes", path)
-        refused(command, "inspect", edges, "--graphs", path)
-        refused(command, "pretrain", source, "--config", path, "--out", out)
-        refused(command, "tune", source, "--config", path, "--out", out)
-        for table in ("graph", "findings"):
-            refused(command, "table", table, "--records", path)
-        refused(command, "figure", "loss", "--records", path)
-        refused(command, "reproduce", "graph", "--records", path, "--datasets", "mutag")
-        refused(command, "verify", path)
+        for words in (
+            ("inspect", edges, "--nodes", path),
+            ("inspect", edges, "--graphs", path),
+            ("pretrain", source, "--config", path, "--out", out),
+            ("tune", source, "--config", path, "--out", out),
+            ("table", "graph", "--records", path),
+            ("table", "findings", "--records", path),
+            ("figure", "loss", "--records", path),
+            ("reproduce", "graph", "--records", path, "--datasets", "mutag"),
+        ):
+            refused(command, *words, by=path.name)
+
+
+@pytest.mark.usefixtures("watched")
+@pytest.mark.parametrize("kind", KINDS)
+def test_as_a_shipped_encoder(
+    kind: str, tmp_path: Path, evil: dict[str, bytes], command: Command
+) -> None:
+    path = tmp_path / "evil.safetensors"
+    path.write_bytes(evil[kind])
+    refused(command, "verify", path, by=path.name)
+    by_name = ("verify", "mutag", "--encoders", tmp_path)
+    refused(command, *by_name, by="mutag.safetensors: there is no such encoder")
+    path.rename(tmp_path / "mutag.safetensors")
+    refused(command, *by_name, by="mutag.safetensors: not a shipped encoder")
 
 
 @pytest.mark.usefixtures("watched")
@@ -194,19 +228,22 @@ def test_as_a_file_of_a_run(
     kind: str, tmp_path: Path, evil: dict[str, bytes], command: Command
 ) -> None:
     source, files = tables(tmp_path), seeds.run()[1]
-    for name in files:
-        run = write(tmp_path / f"run-{name}", {**files, name: evil[kind]})
-        refused(command, "pretrain", source, "--out", run, "--resume")
+    for place, name in enumerate(files):
+        whole = spoilt(files, "run.json", name, evil[kind])
+        run = write(tmp_path / f"run-{place}", whole)
+        refused(command, "pretrain", source, "--out", run, "--resume", by=name)
         if name.startswith("training"):  # which is there to go on with, and not read otherwise
             continue
-        out = tmp_path / "out.csv"
-        refused(command, "embed", run, source, "--out", out)
-        refused(command, "report", run, source, "--out", tmp_path / "page.html")
-        refused(command, "finetune", run, source, "--out", tmp_path / "tuned", "--labels", "y")
-        for name_of_command in ("outliers", "cluster"):
-            refused(command, name_of_command, run, source)
-        refused(command, "neighbours", run, source, "--query", "a")
-        refused(command, "export", run, "--out", tmp_path / "out.onnx")
+        for words in (
+            ("embed", run, source, "--out", tmp_path / "out.csv"),
+            ("report", run, source, "--out", tmp_path / "page.html"),
+            ("finetune", run, source, "--out", tmp_path / "tuned", "--labels", "y"),
+            ("outliers", run, source),
+            ("cluster", run, source),
+            ("neighbours", run, source, "--query", "a"),
+            ("export", run, "--out", tmp_path / "out.onnx"),
+        ):
+            refused(command, *words, by=name)
 
 
 @pytest.mark.usefixtures("watched")
@@ -216,8 +253,10 @@ def test_as_a_file_of_a_fine_tuned_network(
 ) -> None:
     files = seeds.fine_tuned()
     for name in files:
-        model = write(tmp_path / f"model-{name}", {**files, name: evil[kind]})
-        refused(command, "predict", model, "toy-graphs", "--out", tmp_path / "out.csv")
+        whole = spoilt(files, "finetuned.json", name, evil[kind])
+        model = write(tmp_path / f"model-{name}", whole)
+        out = tmp_path / "out.csv"
+        refused(command, "predict", model, "toy-graphs", "--out", out, by=f"{model.name}/{name}")
 
 
 @pytest.mark.usefixtures("watched")
@@ -227,10 +266,10 @@ def test_as_a_study_or_a_data_set_to_go_on_with(
 ) -> None:
     source = tables(tmp_path)
     study = write(tmp_path / "study", {"tuning.db": evil[kind]})
-    refused(command, "tune", source, "--out", study, "--trials", "1")
+    refused(command, "tune", source, "--out", study, "--trials", "1", by="study/tuning.db")
     disk = tmp_path / "some.sqlite"
     disk.write_bytes(evil[kind])
-    refused(command, "convert", source, disk, "--append")
+    refused(command, "convert", source, disk, "--append", by=disk.name)
 
 
 BENCHMARKS = {

@@ -178,7 +178,7 @@ def load_finetuned(folder: str | Path, device: str | torch.device = "auto") -> F
     Raises:
         InputError: Naming what is missing, damaged or of another format.
     """
-    head = checkpoints.read_head(folder, FILE, "lg2ar finetune")
+    head, place = checkpoints.read_head(folder, FILE, "lg2ar finetune"), choose_device(device)
     try:
         config = Config.stored(head["config"])
         recipe = FeatureRecipe.from_dict(head["recipe"])
@@ -196,7 +196,7 @@ def load_finetuned(folder: str | Path, device: str | torch.device = "auto") -> F
             config=config,
             recipe=recipe,
             target=target,
-            network=network.to(choose_device(device)).eval(),
+            network=network.to(place).eval(),
             settings=settings,
             history=TunedEpoch.read(head["history"]),
             scores=head["scores"],
@@ -206,6 +206,10 @@ def load_finetuned(folder: str | Path, device: str | torch.device = "auto") -> F
             reading=head["reading"],
             asked=asked,
         )
+    except InputError as error:
+        if str(error).startswith(str(Path(folder))):
+            raise
+        raise InputError(f"{Path(folder) / FILE}: {error}") from None  # settings do not say whose
     except (KeyError, TypeError, AttributeError, RuntimeError):
         raise InputError(
             f"{Path(folder) / FILE}: damaged, a part of it is missing or does not fit the rest; "

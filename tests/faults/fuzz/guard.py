@@ -8,7 +8,7 @@ import signal
 import traceback
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 from typing import NoReturn
@@ -45,20 +45,22 @@ def bounds() -> Iterator[None]:
 
 def violation(target: Target, data: bytes, folder: Path) -> str | None:
     """What a reader did that it must not do with this input; None where all is well."""
-    peak = _peak()
+    before = new_peak()
     signal.setitimer(signal.ITIMER_VIRTUAL, SECONDS)
     try:
         target.read(data, folder)
     except (InputError, NonFiniteLossError) as error:
         if not str(error).strip():
             return "refused without a word"
+        if "\n" in str(error):
+            return f"refused in several lines: {str(error)[:200]!r} at {_where(error)}"
     except TooLongError as error:
         return f"more than {SECONDS} s at {_where(error)}"
     except Exception as error:
         return f"{type(error).__name__}: {str(error)[:80]!r} at {_where(error)}"
     finally:
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)
-    grown = (_peak() - peak) >> 10
+    grown = (peak() - before) >> 10
     return f"took {grown} MiB" if grown > MEGABYTES else None
 
 
@@ -66,8 +68,16 @@ def _end(number: int, frame: FrameType | None) -> NoReturn:
     raise TooLongError
 
 
-def _peak() -> int:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # KiB
+def peak() -> int:
+    """The most KiB that this process has had."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+def new_peak() -> int:
+    """The same, counted anew from now on where Linux lets us: what was freed is forgotten."""
+    with suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")
+    return peak()
 
 
 def _addresses() -> int:
