@@ -138,6 +138,17 @@ def test_many_graphs_with_labels_and_targets(tmp_path: Path) -> None:
     assert folder.fingerprint() == ours.fingerprint()
 
 
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [([1, [2]], [3, 4]), ([[1, 2]], [3]), ([[1], [2, 3]], [[4], [5]]), ([], [1, [2]])],
+)
+def test_lists_within_lists_are_kept_as_text(first: list[Any], second: list[Any]) -> None:
+    graphs = [nx.path_graph(3), nx.path_graph(2)]
+    for graph, spectrum in zip(graphs, (first, second), strict=True):
+        graph.graph.update(label="x", spectrum=spectrum)
+    assert from_networkx(graphs).targets["spectrum"].tolist() == [str(first), str(second)]
+
+
 def test_labels_of_nodes_are_no_features(tmp_path: Path) -> None:
     graph = people()
     dataset = from_networkx(graph, labels="town", categories=["age"], ignore=["member"])

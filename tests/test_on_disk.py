@@ -530,6 +530,17 @@ DAMAGE: dict[str, Callable[[Path], object]] = {
     "another number": lambda path: altered(path, "UPDATE graphs SET id = 99 WHERE id = 7"),
     "no number of nodes": lambda path: altered(path, "UPDATE graphs SET COL_num_nodes = 'many'"),
     "no nodes": lambda path: altered(path, "UPDATE graphs SET COL_num_nodes = 0 WHERE id = 3"),
+    # A file of an earlier version has no sums that would tell.
+    "nodes without end": lambda path: altered(
+        path,
+        "DELETE FROM about WHERE key = 'sums'",
+        "UPDATE graphs SET COL_num_nodes = 217298682020626435 WHERE id = 3",
+    ),
+    "nodes beyond counting": lambda path: altered(
+        path,
+        "DELETE FROM about WHERE key = 'sums'",
+        "UPDATE graphs SET COL_num_nodes = 4611686018427387904 WHERE id < 4",
+    ),
     "row gone": lambda path: altered(path, "DELETE FROM rows WHERE id = 7"),
     "label a word": lambda path: altered(path, "UPDATE rows SET label = 'a' WHERE id = 7"),
     "no further columns": lambda path: altered(path, "UPDATE rows SET targets = '[]'"),

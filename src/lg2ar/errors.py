@@ -1,11 +1,21 @@
 """What a person did that we cannot work with, said in one sentence."""
 
+import unicodedata
+
 
 class InputError(ValueError):
-    """Bad input: names the file or value, the place in it, and the remedy.
+    r"""Bad input: names the file or value, the place in it, and the remedy.
 
     The command line prints its text alone and exits with 2; from Python it is a ``ValueError``.
+    What it quotes from a file stays in its line: line breaks and other control characters, which
+    could also steer a terminal, are written out.
+
+    >>> str(InputError("a.csv: there is no node 'b\n'."))
+    "a.csv: there is no node 'b\\n'."
     """
+
+    def __init__(self, text: str = "") -> None:
+        super().__init__(in_one_line(text))
 
 
 class NonFiniteLossError(RuntimeError):
@@ -22,6 +32,20 @@ class LostProcessError(RuntimeError):
 
 class Terminated(KeyboardInterrupt):
     """The system asked the process to end (SIGTERM), which ends work as Ctrl-C does."""
+
+
+def in_one_line(text: str) -> str:
+    """The text with what would break its line, or steer a terminal, written out."""
+    if text.isprintable():
+        return text
+    return "".join(
+        char if unicodedata.category(char) not in _STEERING else repr(char)[1:-1] for char in text
+    )
+
+
+# Controls, the separators of lines and paragraphs, and halves of characters, which no terminal can
+# print.
+_STEERING = ("Cc", "Zl", "Zp", "Cs")
 
 
 def newer_format(found: object, known: int) -> str:

@@ -212,8 +212,8 @@ def spread_targets(columns: Mapping[str, list[Any]], kept: Iterable[str]) -> dic
     spread: dict[str, list[Any]] = {}
     for name in kept:
         values = columns[name]
-        lengths = {len(v) for v in values if _is_list(type(v)) and np.ndim(v) == 1}
-        if len(lengths) == 1 and all(v is None or _is_list(type(v)) for v in values):
+        lengths = {len(v) for v in values if _is_row(v)}
+        if len(lengths) == 1 and all(v is None or _is_row(v) for v in values):
             (length,) = lengths
             for place in range(length):
                 key = name if length == 1 else f"{name}_{place}"
@@ -221,6 +221,13 @@ def spread_targets(columns: Mapping[str, list[Any]], kept: Iterable[str]) -> dic
         else:
             spread[name] = list(values)
     return spread
+
+
+def _is_row(value: Any) -> bool:
+    """Whether it is a list of values, not of further lists."""
+    if isinstance(value, np.ndarray | Tensor):
+        return value.ndim == 1
+    return isinstance(value, list | tuple) and not any(_is_list(type(part)) for part in value)
 
 
 def _plain(value: Any) -> Any:

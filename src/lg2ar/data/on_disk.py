@@ -118,7 +118,16 @@ class DiskFile:
         if (nodes < 1).any() or (edges < 0).any():
             raise damaged(self.path, "a graph without nodes")
         disk_sums.check(self.path, self.sums, disk_sums.of_sizes(nodes, edges))
+        self._check_room({"nodes": nodes, "edges": edges})
         return nodes, edges
+
+    def _check_room(self, sizes: dict[str, np.ndarray]) -> None:
+        """Refuse sizes that the file cannot hold the rows of, before memory is asked for them."""
+        room = self.path.stat().st_size
+        for found in (Field("edge_index", "<i8", "edges", 2), *self.about.layout.fields()):
+            # As floating-point numbers, whose sum does not come out small by going round.
+            if sizes[found.of].sum(dtype=np.float64) * found.row_bytes > room:
+                raise damaged(self.path, f"more {found.of} than it has room for")
 
     def parts(self) -> list[str]:
         """Fingerprints of the parts that the file was made of, one after the other."""
