@@ -238,7 +238,7 @@ NODE_LEVEL: dict[str, Any] = {
     "replacement": False,
     "batch_size": 64,
     "fanout": 10,
-    "epochs": 100,
+    "epochs": 200,
 }
 # Settings that files written before there were these do not have: what was done then.
 BEFORE: dict[str, Any] = {"norm_place": "after", "fanout": 0}
