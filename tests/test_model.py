@@ -19,7 +19,7 @@ from lg2ar.config import HEAD_NAMES, Config
 from lg2ar.data.toy import toy_graphs
 from lg2ar.graph import GraphBatch
 from lg2ar.heads import EdgePerturbation, FeatureMasking, Identity, NodeDropping, SubGraph
-from lg2ar.model import LG2AR, StepOutput, build, build_head
+from lg2ar.model import LG2AR, StepOutput, build, build_head, scale_of
 from lg2ar.policy import Draw, Policy
 from lg2ar.training import Trainer
 from strategies import edges_per_graph, graph_batches, sizes
@@ -544,6 +544,20 @@ def test_straight_through_moves_the_policy_as_the_printed_product_would(contrast
         slopes.append(torch.autograd.grad(loss, p)[0].item())
     assert slopes[0] == pytest.approx(slopes[1])
     assert abs(slopes[0]) > 1e-6
+
+
+@pytest.mark.parametrize("certainty", [0.0, 80.0, 100.0, 500.0])
+def test_straight_through_stays_finite_however_sure_the_policy_is(certainty: float) -> None:
+    logits = torch.tensor([certainty, 0.0, 0.0], requires_grad=True)
+    for p in logits.softmax(-1):
+        scale = scale_of(p, "straight-through")
+        assert scale.item() == 1
+        (slope,) = torch.autograd.grad(scale, logits, retain_graph=True)
+        assert slope.isfinite().all()
+    sure, *_ = logits.log_softmax(-1)  # where there is something to divide by: the logarithm's
+    (slope,) = torch.autograd.grad(sure, logits)
+    (ours,) = torch.autograd.grad(scale_of(logits.softmax(-1)[0], "straight-through"), logits)
+    torch.testing.assert_close(ours, slope)
 
 
 def test_heads_that_were_not_drawn_get_no_gradient() -> None:

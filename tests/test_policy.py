@@ -109,6 +109,20 @@ def test_without_replacement_the_draws_differ(name: str, heads: int) -> None:
         assert {draw.i, draw.j} <= set(range(heads))
 
 
+def test_a_policy_that_is_sure_draws_any_of_the_others_second() -> None:
+    policy, graphs = make("deepset", heads=4, replacement=False), encodings(3)
+    assert isinstance(policy, DeepSetPolicy)
+    with torch.no_grad():  # so sure that in float32 nothing is left for the others
+        policy.batch.rest[1].get_parameter("bias").copy_(torch.tensor([500.0, 0, 0, 0]))
+    chance = Generator().manual_seed(0)
+    draws = [policy.float()(graphs.float(), chance) for _ in range(300)]
+    assert draws[0].probabilities.tolist() == [1, 0, 0, 0]
+    assert {draw.i for draw in draws} == {0}
+    counts = [sum(draw.j == j for draw in draws) for j in range(4)]
+    assert counts[0] == 0
+    assert min(counts[1:]) > 60
+
+
 @pytest.mark.parametrize("name", POLICIES)
 @pytest.mark.parametrize("replacement", [True, False])
 def test_a_single_augmentation_is_drawn_twice(name: str, replacement: bool) -> None:

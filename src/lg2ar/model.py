@@ -37,7 +37,7 @@ from lg2ar.heads import (
 )
 from lg2ar.layers import initialise
 from lg2ar.mutual_information import BOUNDS, Bound, info_nce, jensen_shannon, nt_xent
-from lg2ar.policy import POLICIES, Draw, Policy
+from lg2ar.policy import NEVER, POLICIES, Draw, Policy
 from lg2ar.sampling import private_randomness, seed_from, shuffle_features
 
 # Scores of pairs that are kept at a time, of which a bound makes several copies.
@@ -319,7 +319,10 @@ def scale_of(probability: Tensor, scaling: str) -> Tensor:
     if scaling == "printed":
         return probability
     if scaling == "straight-through":
-        return probability / probability.detach()
+        # One, with the gradient of its logarithm; also where a policy is so sure that the other
+        # augmentations' probabilities come out as zero, and two different ones are to be drawn.
+        there = probability.detach()
+        return 1 + (probability - there) / there.clamp(min=NEVER)
     return torch.ones_like(probability)
 
 

@@ -12,6 +12,9 @@ from lg2ar.distributed import same
 from lg2ar.layers import MLP
 from lg2ar.recurrence import last_state
 
+# A probability that is as good as none, and can still be divided by.
+NEVER = 1e-30
+
 
 @dataclass(frozen=True, eq=False)
 class Draw:
@@ -63,6 +66,8 @@ class Policy(nn.Module, ABC):
         # A broken policy (NaN) draws evenly; the loss is NaN all the same, and training says so.
         # Left as it is, the draw would take the whole CUDA context down.
         source = p.detach().nan_to_num(nan=1.0)
+        if not self.replacement:  # where no other has a chance left, all others have the same
+            source = source.clamp(min=NEVER)
         source = source if generator is None else source.to(generator.device)
         pair = torch.multinomial(source, 2, self.replacement, generator=generator)
         i, j = same(pair.tolist())  # the step's one look at the policy: which heads are to run
