@@ -19,8 +19,8 @@ from lg2ar.config import Config
 from lg2ar.demo import SETTINGS
 from lg2ar.report.cells import cells
 from lg2ar.report.layouts import render
-from lg2ar.report.questions import findings, probe_scaling
-from lg2ar.report.summary import summary
+from lg2ar.report.questions import findings, policies, probe_scaling
+from lg2ar.report.summary import brief, summary
 from lg2ar.report.tables import read_records, variants_table
 
 ROOT = Path(__file__).parent.parent
@@ -51,6 +51,15 @@ def study(table: str, layout: str) -> str:
     if layout == "lg2ar":
         return summary([cell for cell in made if cell.variant in LEARNED], table)
     return render(made, table, layout)
+
+
+def in_brief() -> str:
+    """A line for each data set: the learned policy with the settings of the findings."""
+    held = []
+    for table in ("graph", "node"):
+        made = cells(read_records(ROOT / "results" / f"{table}.jsonl"), table)
+        held += [cell for cell in made if cell.variant == "gru, preset=findings"]
+    return brief(held, ("paper", "paper-scaled", "strict"))
 
 
 def precisions() -> str:
@@ -97,9 +106,15 @@ def found() -> str:
     return findings(read_records(file) if file.exists() else [])
 
 
-def scaling_of_the_probe() -> str:
+def scaling_of_the_probe(preset: str) -> str:
     """What standardising embeddings changes."""
-    return probe_scaling(read_records(ROOT / "results" / "graph.jsonl"))
+    return probe_scaling(read_records(ROOT / "results" / "graph.jsonl"), preset)
+
+
+def compared_policies() -> str:
+    """What a learned policy gains on random draws."""
+    files = [ROOT / "results" / f"{table}.jsonl" for table in ("graph", "node")]
+    return policies([record for file in files for record in read_records(file)], "findings")
 
 
 def bench() -> Bench:
@@ -117,9 +132,12 @@ TABLES: dict[str, Callable[[], str]] = {
         for table in ("graph", "node", "semi", "ablation", "cost")
         for layout in ("lg2ar", "summary", "md")
     },
+    "results, brief": in_brief,
     "tuning, criteria": criteria,
     "findings": found,
-    "findings, probe": scaling_of_the_probe,
+    "findings, probe": lambda: scaling_of_the_probe("paper"),
+    "findings, probe of findings": lambda: scaling_of_the_probe("findings"),
+    "results, policies": compared_policies,
     "bench, precision": precisions,
     "bench, gpu steps": lambda: bench().gpu_steps(),
     "bench, gpu pygcl": lambda: bench().gpu_pygcl(),
@@ -133,6 +151,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "bench, cpu runs": lambda: bench().cpu_runs(),
     "bench, huge": lambda: bench().huge(),
     "bench, huge memory": lambda: bench().huge_memory(),
+    "bench, study": lambda: bench().study(read_records(ROOT / "results/graph.jsonl"), processes=4),
     "bench, huge projection": lambda: bench().huge_projection(),
     **{
         f"bench, {name} {what}": lambda make=make, device=device: make(bench(), device)  # type: ignore[misc]

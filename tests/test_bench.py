@@ -23,7 +23,7 @@ from lg2ar.bench.measure import Plan, kernels, record, spread
 from lg2ar.bench.projection import project
 from lg2ar.bench.seeds import measure_seeds
 from lg2ar.bench.step import configure, measure_steps
-from lg2ar.bench.tables import NONE, NOT_RUN, Bench, line
+from lg2ar.bench.tables import NONE, NOT_RUN, ORDER, Bench, line
 from lg2ar.bench.targets import targets
 from lg2ar.config import Config
 from lg2ar.data.toy import toy_graphs
@@ -589,3 +589,31 @@ def test_the_study_is_projected_from_its_parts() -> None:
     slow = {**told, "many_seconds": 40.0, "many_run_seconds": 206.0}
     (part,) = project(["mutag"], {"mutag": slow}, probes)
     assert part.training == pytest.approx(3 * 220)
+
+
+def study_run(dataset: str, training: float, **changes: Any) -> dict[str, Any]:
+    task = {"dataset": dataset, "method": "lg2ar", "preset": "findings"}
+    return {
+        "task": {**task, **changes},
+        "cost": {"seconds": training, "evaluation_seconds": 2.0},
+        "device": changes.get("device", "NVIDIA H200"),
+        "versions": {"torch": "2.11.0"},
+    }
+
+
+def test_the_study_is_made_of_what_its_runs_took() -> None:
+    runs = [study_run("mutag", 1.0), study_run("mutag", 3.0), study_run("dd", 10.0)]
+    others = [
+        study_run("mutag", 99.0, method="infograph"),
+        study_run("mutag", 99.0, preset="paper"),
+        study_run("mutag", 99.0, device="cpu (x86_64)"),
+        {**study_run("mutag", 99.0), "failed": "out of memory"},
+    ]
+    told = Bench([], []).study([*runs, *others], processes=2)
+    # Of four seconds a run, thirty times.
+    assert "| mutag | 2 | 4 | 4 | 120 |" in told
+    assert "| dd | 1 | 10 | 2 | 360 |" in told
+    assert told.endswith("3 of 240 runs.")
+    everywhere = [study_run(name, 4.0) for name in ORDER]
+    assert "all of them in 12 minutes;" in Bench([], []).study(everywhere, processes=2)
+    assert Bench([], []).study(others, processes=2) == NOT_RUN

@@ -20,6 +20,7 @@ from lg2ar.files import append_line
 from lg2ar.report.cells import Cell, cells, interval
 from lg2ar.report.layouts import render
 from lg2ar.report.rows import PRESETS, TABLES, VARIANTS, printed_rows
+from lg2ar.report.summary import NONE, brief
 from lg2ar.report.tables import read_records
 from lg2ar.study.plan import plan
 
@@ -625,3 +626,29 @@ def test_settings_that_are_no_object_are_told() -> None:
     other = run(score("strict", 9, 71), seed=1, config=["hidden"])
     with pytest.raises(InputError, match="key 'config' must be an object"):
         cells([first, other], "graph")
+
+
+def test_in_brief_a_data_set_has_one_line_in_the_papers_order() -> None:
+    records = [
+        trained(81, before=80, dataset="dd"),
+        *(
+            run(
+                score("strict", 0, 70),
+                score("paper", 0, 60),
+                score("paper", 10, 75),
+                score("strict", 20, 74 + seed),
+                score("paper", 20, 71),
+                seed=seed,
+            )
+            for seed in range(2)
+        ),
+        run(score("paper", 0, 50), score("paper", 20, 60), dataset="proteins"),
+    ]
+    lines = brief(ours(records, method="lg2ar"), ("paper", "strict")).splitlines()
+    assert lines[0].split(" | ")[-2:] == ["untrained, `strict`", "difference |"]
+    half = T[1] * math.sqrt(0.5) / math.sqrt(2)
+    assert lines[2:] == [
+        f"| mutag | 2 | 90.0 ± 0.6 | 75.0 ± 0.0 | 74.5 ± 0.7 | 70.0 | +4.5 ± {half:.1f} |",
+        f"| proteins | 1 | 75.0 ± 0.5 | 60.0 | {NONE} | {NONE} | {NONE} |",
+        f"| dd | 1 | 79.1 ± 0.3 | {NONE} | 81.0 | 80.0 | +1.0 |",
+    ]

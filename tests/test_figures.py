@@ -69,7 +69,7 @@ def test_losses_are_averaged_over_the_runs_that_reached_the_epoch() -> None:
     assert np.allclose(std, [2, np.std([2, 4, 9], ddof=1), np.sqrt(2), 0])
 
 
-def test_the_papers_panels_come_first_and_each_data_set_has_one() -> None:
+def test_the_papers_panels_come_first_and_all_are_of_one_preset() -> None:
     records = [
         run("toy-graphs"),
         run("pubmed", table="node", level="node"),
@@ -82,15 +82,30 @@ def test_the_papers_panels_come_first_and_each_data_set_has_one() -> None:
         run("collab", method="infograph", variant=None),
         run("collab", table="cost"),
     ]
-    found = panels(records, POLICY_PANELS)
-    assert list(found) == ["mutag", "pubmed", "toy-graphs", "dd (preset wide)"]
+    preset, found = panels(records, POLICY_PANELS)
+    assert preset == "paper"
+    assert list(found) == ["mutag", "pubmed", "toy-graphs"]
     assert [part.seed for part in found["mutag"]] == [3, 4]
-    assert list(panels(records, LOSS_PANELS)) == [
-        "dd (preset wide)",
-        "toy-graphs",
-        "pubmed",
-        "mutag",
-    ]
+    preset, found = panels(records, LOSS_PANELS, "wide")
+    assert preset == "wide"
+    assert list(found) == ["dd", "mutag"]
+    assert [part.seed for part in found["mutag"]] == [7]
+    with pytest.raises(InputError, match=r"preset 'broad'; there are: paper, wide\."):
+        panels(records, LOSS_PANELS, "broad")
+
+
+def test_without_asking_the_preset_with_the_most_data_sets_is_shown() -> None:
+    records = [run(name, preset="wide") for name in ("mutag", "dd", "cora")]
+    records += [run(name, seed) for name in ("mutag", "dd") for seed in range(5)]
+    assert panels(records, LOSS_PANELS)[0] == "wide"
+    assert panels([*records, run("proteins")], LOSS_PANELS)[0] == "paper"  # as many
+    assert panels([], LOSS_PANELS) == ("paper", {})
+
+
+def test_a_figure_names_its_preset(tmp_path: Path) -> None:
+    for draw in (draw_policy, draw_loss):
+        _, path = draw([run(preset="wide")], tmp_path / "figure")
+        assert "preset wide" in texts(path)
 
 
 @pytest.mark.parametrize("draw", [draw_policy, draw_loss])

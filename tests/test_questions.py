@@ -10,7 +10,7 @@ from scipy.stats import t
 
 from lg2ar.benchmarks import against_base, base_variant
 from lg2ar.errors import InputError
-from lg2ar.report.questions import finding, findings, probe_scaling
+from lg2ar.report.questions import NONE, finding, findings, policies, probe_scaling
 
 
 def record(variant: str, seed: int, before: float, after: float, **more: Any) -> dict[str, Any]:
@@ -120,3 +120,31 @@ def test_the_probes_scaling_is_read_after_the_last_epoch() -> None:
 def test_a_question_has_a_name() -> None:
     with pytest.raises(KeyError):
         finding([], "colour")
+
+
+def of_table(variant: str, seed: int, after: float, **more: Any) -> dict[str, Any]:
+    task = {"table": "graph", "preset": "wide", **more}
+    return record(variant, seed, 50.0, after, **task)
+
+
+def test_policies_are_compared_seed_by_seed_and_in_the_mean() -> None:
+    runs = [
+        *(of_table("gru", seed, value) for seed, value in enumerate([70.0, 72.0, 77.0, 90.0])),
+        *(of_table("random", seed, value) for seed, value in enumerate([69.0, 70.0, 74.0])),
+        of_table("deepset", 0, 71.0),
+        *(of_table("gru", seed, 60.0, dataset="mine") for seed in range(2)),
+        *(of_table("random", seed, 62.0, dataset="mine") for seed in range(2)),
+        of_table("gru", 0, 80.0, dataset="cora", level="node", table="node"),
+        of_table("gru", 0, 99.0, preset="paper"),  # of other settings
+        of_table("gru", 9, 99.0, method="infograph"),
+    ]
+    lines = policies(runs, "wide").splitlines()[2:]
+    half = t.ppf(0.975, 2) * 1.0 / 3**0.5
+    assert lines == [
+        f"| mutag | 3 | 77.2 | 71.0 | 71.0 | +2.0 ± {half:.1f} |",
+        f"| cora | 0 | 80.0 | {NONE} | {NONE} | {NONE} |",
+        f"| mine | 2 | 60.0 | {NONE} | 62.0 | -2.0 ± 0.0 |",
+        # Of 73 and 71, and of 60 and 62: the runs that both have.
+        "| mean | | 66.50 | | 66.50 | +0.00 |",
+    ]
+    assert policies(runs, "narrow") == "*not run yet*"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from lg2ar.bench.projection import project
+from lg2ar.bench.projection import POLICIES, SEEDS, project
 from lg2ar.bench.targets import targets
 
 Record = Mapping[str, Any]
@@ -360,6 +360,33 @@ class Bench:
         )
         return _table(head, rows, found.values())
 
+    def study(self, runs: Iterable[Record], processes: int) -> str:
+        """What was run of the graph-level study, and what its runs took.
+
+        Args:
+            runs: The records of the table ``graph``.
+            processes: How many shared the device.
+        """
+        own = [r for r in runs if _is_of_the_study(r)]
+        rows, done, whole = [], 0, 0.0
+        for name in ORDER:
+            costs = [r["cost"] for r in own if r["task"]["dataset"] == name]
+            if not costs:
+                continue
+            training = sum(cost["seconds"] for cost in costs)
+            evaluation = sum(cost["evaluation_seconds"] for cost in costs)
+            all_runs = POLICIES * SEEDS * (training + evaluation) / len(costs)
+            cells = (training, evaluation, all_runs)
+            rows.append([name, str(len(costs)), *(f"{seconds:.0f}" for seconds in cells)])
+            done, whole = done + len(costs), whole + all_runs
+        if not rows:
+            return NOT_RUN
+        head = "data set | runs | training, s | evaluation, s | 30 runs, s"
+        rest = f"{done} of {POLICIES * SEEDS * len(ORDER)} runs"
+        if len(rows) == len(ORDER):
+            rest += f"; all of them in {whole / 60 / processes:.0f} minutes; the target is 30"
+        return _table(head, rows, own) + f"\n\n{rest}."
+
     def projection(self, probes: Iterable[Record]) -> str:
         """The graph-level study from measured parts.
 
@@ -406,6 +433,12 @@ class Bench:
         ]
         what = "kernel" if device == "cuda" else "operation"
         return _table(f"data set | {what} | ms a step | calls a step", rows, found.values())
+
+
+def _is_of_the_study(run: Record) -> bool:
+    task = run["task"]
+    ours = (task["method"], task["preset"]) == ("lg2ar", "findings")
+    return ours and "failed" not in run and not run["device"].startswith("cpu")
 
 
 def _by_size(

@@ -147,6 +147,10 @@ def figure(
     out: Annotated[
         Path | None, typer.Option(help="Where to, without ending; default: results/figure-NAME.")
     ] = None,
+    preset: Annotated[
+        str | None,
+        typer.Option(help="Whose runs to show; default: the one with the most data sets."),
+    ] = None,
 ) -> None:
     """Draw a figure of the paper from records: the policy's draws, or the loss, as PNG and SVG."""
     from lg2ar.report.figures import draw_loss, draw_policy
@@ -165,7 +169,7 @@ def figure(
     stem = out or Path("results") / f"figure-{name}"
     found = [r for file in files for r in read_records(file)]
     _tell_failed(found)
-    for path in drawings[name](found, stem):
+    for path in drawings[name](found, stem, preset):
         print(path)
 
 

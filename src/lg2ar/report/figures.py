@@ -58,7 +58,9 @@ class _Shares(NamedTuple):
     runs: int
 
 
-def draw_policy(records: Iterable[Mapping[str, Any]], stem: str | Path) -> list[Path]:
+def draw_policy(
+    records: Iterable[Mapping[str, Any]], stem: str | Path, preset: str | None = None
+) -> list[Path]:
     """Figure 2: how often the GRU policy drew each pair of augmentations, a panel per data set.
 
     Shares of all draws of all runs; rows are first views, columns second ones.
@@ -66,6 +68,7 @@ def draw_policy(records: Iterable[Mapping[str, Any]], stem: str | Path) -> list[
     Args:
         records: Finished runs, as :func:`~lg2ar.report.tables.read_records` reads them.
         stem: Where to, without the ending: ``STEM.png`` and ``STEM.svg`` are written.
+        preset: Whose runs to show; see :func:`panels`.
 
     Returns:
         The files.
@@ -74,7 +77,8 @@ def draw_policy(records: Iterable[Mapping[str, Any]], stem: str | Path) -> list[
         InputError: Without matplotlib, without draws, or where a file cannot be written.
     """
     shares = {}
-    for title, runs in panels(records, POLICY_PANELS).items():
+    preset, found = panels(records, POLICY_PANELS, preset)
+    for title, runs in found.items():
         heads, matrix = pair_shares(runs)
         if matrix.any():
             shares[title] = _Shares(heads, matrix, len(runs))
@@ -86,10 +90,13 @@ def draw_policy(records: Iterable[Mapping[str, Any]], stem: str | Path) -> list[
     with _style():
         figure, places = _figure(len(shares), width=3.1, height=3.2)
         _heat_maps(figure, places, shares)
+        figure.suptitle(f"preset {preset}", fontsize=9)
         return _save(figure, stem)
 
 
-def draw_loss(records: Iterable[Mapping[str, Any]], stem: str | Path) -> list[Path]:
+def draw_loss(
+    records: Iterable[Mapping[str, Any]], stem: str | Path, preset: str | None = None
+) -> list[Path]:
     """Figure 3: the loss of LG2AR with the GRU policy by epoch, a panel per data set.
 
     The line is the mean over the runs that reached the epoch, dotted where that is not all of
@@ -98,6 +105,7 @@ def draw_loss(records: Iterable[Mapping[str, Any]], stem: str | Path) -> list[Pa
     Args:
         records: Finished runs, as :func:`~lg2ar.report.tables.read_records` reads them.
         stem: Where to, without the ending: ``STEM.png`` and ``STEM.svg`` are written.
+        preset: Whose runs to show; see :func:`panels`.
 
     Returns:
         The files.
@@ -106,7 +114,8 @@ def draw_loss(records: Iterable[Mapping[str, Any]], stem: str | Path) -> list[Pa
         InputError: Without matplotlib, without losses, or where a file cannot be written.
     """
     curves = {}
-    for title, runs in panels(records, LOSS_PANELS).items():
+    preset, found = panels(records, LOSS_PANELS, preset)
+    for title, runs in found.items():
         losses = [run.fields.numbers("losses", least=0) for run in runs]
         if any(losses):
             curves[title] = [values for values in losses if values]
@@ -118,6 +127,7 @@ def draw_loss(records: Iterable[Mapping[str, Any]], stem: str | Path) -> list[Pa
     with _style():
         figure, places = _figure(len(curves), width=3.1, height=2.4)
         _curves(figure, places, curves)
+        figure.suptitle(f"preset {preset}", fontsize=9)
         return _save(figure, stem)
 
 
@@ -134,6 +144,7 @@ def draw_lines(
         lines: Title, sizes, values and the line's ``slope``, ``intercept`` and ``r2``.
         label: What the sizes are.
         stem: Where to, without the ending: ``STEM.png`` and ``STEM.svg`` are written.
+        preset: Whose runs to show; see :func:`panels`.
 
     Returns:
         The files.
@@ -181,24 +192,28 @@ def mean_and_std(
     return mean, np.sqrt(squares / np.maximum(count - 1, 1))  # 0 where a single run is left
 
 
-def panels(records: Iterable[Mapping[str, Any]], first: Sequence[str]) -> dict[str, list[Run]]:
-    """Runs of the tables ``graph`` and ``node`` with the GRU policy, by the panel they belong to.
+def panels(
+    records: Iterable[Mapping[str, Any]], first: Sequence[str], preset: str | None = None
+) -> tuple[str, dict[str, list[Run]]]:
+    """Runs of the tables ``graph`` and ``node`` with the GRU policy, by data set, and their preset.
 
-    A data set has one panel: of the paper's settings, where there are runs with them.
+    All are of one preset: the one asked for, else the one with runs of the most data sets, the
+    paper's if it is among them.
     """
     found: dict[str, dict[str, list[Run]]] = {}
     for run in read_runs(records):
         # Other tables repeat these runs, or cut them short.
         if run.table in ("graph", "node") and (run.method, run.variant) == ("lg2ar", "gru"):
-            found.setdefault(run.dataset, {}).setdefault(run.preset, []).append(run)
-    order = [name for name in first if name in found]
-    order += [name for name in found if name not in first]
-    titled = {}
-    for dataset in order:
-        preset = "paper" if "paper" in found[dataset] else min(found[dataset])
-        title = dataset if preset == "paper" else f"{dataset} (preset {preset})"
-        titled[title] = found[dataset][preset]
-    return titled
+            found.setdefault(run.preset, {}).setdefault(run.dataset, []).append(run)
+    if preset is None:
+        preset = max(found, key=lambda name: (len(found[name]), name == "paper"), default="paper")
+    elif preset not in found:
+        known = ", ".join(sorted(found)) or "none"
+        raise InputError(f"no run of the GRU policy has preset '{preset}'; there are: {known}.")
+    own = found.get(preset, {})
+    order = [name for name in first if name in own]
+    order += [name for name in own if name not in first]
+    return preset, {name: own[name] for name in order}
 
 
 def pair_shares(runs: Sequence[Run]) -> tuple[list[str], NDArray[np.float64]]:

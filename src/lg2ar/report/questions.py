@@ -11,8 +11,11 @@ from typing import Any
 
 from lg2ar.benchmarks import Question, against_base, base_variant, questions
 from lg2ar.report.cells import check_alike, interval
+from lg2ar.report.rows import in_papers_order
 from lg2ar.report.runs import Run, evaluations, read_runs
 
+NONE = "\N{EN DASH}"
+POLICIES = ("gru", "deepset", "random")
 PROTOCOL = "strict"
 PRESET = "paper"  # what all answers start from; runs of other settings are no answers
 
@@ -38,11 +41,57 @@ def finding(records: Iterable[Mapping[str, Any]], name: str) -> str:
     return _table(asked, _read(records)) or "*not run yet*"
 
 
-def probe_scaling(records: Iterable[Mapping[str, Any]]) -> str:
+def policies(records: Iterable[Mapping[str, Any]], preset: str) -> str:
+    """The policies under ``strict``, and what the GRU gains on random draws, seed by seed.
+
+    Args:
+        records: Finished runs of the tables ``graph`` and ``node``.
+        preset: Whose settings.
+    """
+    found: dict[str, dict[str, dict[int, float]]] = {}
+    groups: dict[tuple[str, str], list[Run]] = {}
+    for run in read_runs(records):
+        score = _score(run)
+        if (
+            (run.method, run.preset) != ("lg2ar", preset)
+            or run.variant not in POLICIES
+            or not score
+        ):
+            continue
+        found.setdefault(run.dataset, {}).setdefault(run.variant, {})[run.seed] = score[1]
+        groups.setdefault((run.dataset, run.variant), []).append(run)
+    for runs in groups.values():
+        check_alike(runs)
+    lines = [
+        "| data set | runs | GRU | DeepSet | Random | GRU - Random |",
+        "|---|---:|---:|---:|---:|---:|",
+    ]
+    both: list[tuple[float, float]] = []
+    for dataset in in_papers_order(found):
+        own = found[dataset]
+        cells = [f"{statistics.fmean(own[p].values()):.1f}" if p in own else NONE for p in POLICIES]
+        learned, random = own.get("gru", {}), own.get("random", {})
+        shared = sorted(learned.keys() & random.keys())
+        gain = _gain([learned[seed] - random[seed] for seed in shared]) if shared else NONE
+        if shared:
+            both.append(_means([(learned[seed], random[seed]) for seed in shared]))
+        lines.append(f"| {dataset} | {len(shared)} | {' | '.join(cells)} | {gain} |")
+    if both:
+        first, second = _means(both)
+        lines.append(f"| mean | | {first:.2f} | | {second:.2f} | {first - second:+.2f} |")
+    return "\n".join(lines) if found else "*not run yet*"
+
+
+def _means(pairs: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    first, second = (statistics.fmean(values) for values in zip(*pairs, strict=True))
+    return first, second
+
+
+def probe_scaling(records: Iterable[Mapping[str, Any]], preset: str = PRESET) -> str:
     """What standardising embeddings before the linear SVM changes, after the last epoch."""
     pairs: dict[str, list[list[float]]] = {}
     for run in read_runs(records):
-        if (run.table, run.variant, run.preset) != ("graph", "gru", PRESET):
+        if (run.table, run.variant, run.preset) != ("graph", "gru", preset):
             continue
         read = {(e.protocol, e.epoch): e.value for e in evaluations(run)}
         last = max(epoch for _, epoch in read)
@@ -53,7 +102,8 @@ def probe_scaling(records: Iterable[Mapping[str, Any]]) -> str:
         "| data set | runs | untrained, as is | standardised | trained, as is | standardised |",
         "|---|---:|---:|---:|---:|---:|",
     ]
-    for dataset, rows in pairs.items():
+    for dataset in in_papers_order(pairs):
+        rows = pairs[dataset]
         columns = list(zip(*rows, strict=True))
         cells = [f"{statistics.fmean(column):.1f}" for column in columns]
         for plain, scaled in ((0, 1), (2, 3)):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from lg2ar.benchmarks import Published, published
+from lg2ar.data.benchmarks import BENCHMARKS
 from lg2ar.report.runs import Run
 
 TABLES = ("graph", "node", "semi", "ablation", "cost")
@@ -113,3 +114,14 @@ def look_up(rows: Sequence[Published], dataset: str, group: str, name: str) -> P
         if (row.dataset, row.method) == (dataset, name) and group in ("", row.group):
             return row
     return None
+
+
+def in_papers_order(names: Iterable[str]) -> list[str]:
+    """Data sets, each once: the paper's in its order, then others as they come.
+
+    >>> in_papers_order(["mine", "cora", "dd", "mutag", "dd"])
+    ['mutag', 'dd', 'cora', 'mine']
+    """
+    given = dict.fromkeys(names)
+    known = [name for name in BENCHMARKS if name in given]
+    return known + [name for name in given if name not in BENCHMARKS]

@@ -1,12 +1,13 @@
-"""The results in short: a line for each cell that was run."""
+"""The results in short: a line for each cell that was run, or for each data set."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from lg2ar.report.cells import PUBLISHED, UNTRAINED, Cell
-from lg2ar.report.rows import label
+from lg2ar.report.rows import in_papers_order, label
 
+NONE = "\N{EN DASH}"
 HEAD = (
     "data set",
     "method",
@@ -28,10 +29,39 @@ def summary(cells: Sequence[Cell], table: str) -> str:
         table: The same table.
     """
     ours = [c for c in cells if c.runs and c.protocol != PUBLISHED and c.method != UNTRAINED]
-    order = list(dict.fromkeys(cell.dataset for cell in ours))
     lines = [f"| {' | '.join(HEAD)} |", "|---|---|---|---|---:|---:|---:|---:|---:|"]
-    for cell in sorted(ours, key=lambda cell: order.index(cell.dataset)):
-        lines.append(f"| {' | '.join(_row(cell, table))} |")
+    for name in in_papers_order(cell.dataset for cell in ours):
+        rows = [_row(cell, table) for cell in ours if cell.dataset == name]
+        lines += [f"| {' | '.join(row)} |" for row in rows]
+    return "\n".join(lines)
+
+
+def brief(cells: Sequence[Cell], protocols: Sequence[str]) -> str:
+    """A Markdown table with a line for each data set: what was published, and ours.
+
+    Args:
+        cells: Those of one method with one set of settings, of any table and protocol.
+        protocols: Which of them to show; of the last one also the untrained encoder.
+    """
+    ours = [cell for cell in cells if cell.runs and cell.protocol in protocols]
+    last = protocols[-1]
+    shown = [f"`{protocol}`" for protocol in protocols]
+    head = ["data set", "runs", "published", *shown, f"untrained, {shown[-1]}", "difference"]
+    lines = [f"| {' | '.join(head)} |", "|---|" + "---:|" * (len(head) - 1)]
+    for name in in_papers_order(cell.dataset for cell in ours):
+        own = {cell.protocol: cell for cell in ours if cell.dataset == name}
+        told = [_number(own[p].mean, own[p].std) if p in own else NONE for p in protocols]
+        some = next(iter(own.values()))
+        final = own.get(last)
+        row = [
+            name,
+            str(some.runs),
+            _number(some.published_mean, some.published_std),
+            *told,
+            NONE if final is None else _number(final.untrained_mean, None),
+            NONE if final is None else _number(final.difference, final.difference_ci95, sign="+"),
+        ]
+        lines.append(f"| {' | '.join(row)} |")
     return "\n".join(lines)
 
 
@@ -51,5 +81,5 @@ def _row(cell: Cell, table: str) -> list[str]:
 
 def _number(mean: float | None, spread: float | None, sign: str = "") -> str:
     if mean is None:
-        return "\N{EN DASH}"
+        return NONE
     return f"{mean:{sign}.1f}" + ("" if spread is None else f" ± {spread:.1f}")
