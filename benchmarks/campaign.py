@@ -1,0 +1,227 @@
+"""Many runs of the study on a GPU that is there for minutes.
+
+The data travels as one small file, the runs as a list of jobs, and some processes take jobs until
+the time is over. What is finished is kept; the rest is left for another time.
+
+python benchmarks/campaign.py pack data.npz                       # the data sets that are here
+python benchmarks/campaign.py jobs jobs.jsonl graph --variants gru,random --preset findings \
+    --first-seed 10 --protocols strict,paper                      # appended to the list
+python benchmarks/campaign.py unpack data.npz                     # there: into LG2AR_DATA
+python benchmarks/campaign.py work jobs.jsonl --out out --workers 4 --seconds 540
+python benchmarks/campaign.py merge results/graph.jsonl out/graph-*.jsonl
+
+Processes share a GPU best under NVIDIA's Multi-Process Service (``nvidia-cuda-mps-control -d``).
+Four of them fill one at graph level; at node level, where the processor is what is busy, a dozen.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import torch
+import typer
+from safetensors import safe_open
+from safetensors.numpy import save_file
+
+from lg2ar.data.benchmarks import BENCHMARKS, CACHE, data_root
+from lg2ar.data.sources import open_source
+from lg2ar.devices import choose_device
+from lg2ar.study.ledger import Ledger, reproduce
+from lg2ar.study.plan import TABLES, plan
+from lg2ar.study.runner import Runner
+
+app = typer.Typer(add_completion=False, help=__doc__, pretty_exceptions_enable=False)
+HEADERS = "headers"
+APART = "|"  # a folder and a tensor's name, in the name of an array
+
+
+@app.command()
+def pack(
+    file: Annotated[Path, typer.Argument(help="Where to.")],
+    names: Annotated[str, typer.Option(help="Data sets, separated by commas; all here.")] = "",
+) -> None:
+    """Put the flat arrays of data sets into one compressed file."""
+    arrays: dict[str, np.ndarray] = {}
+    headers: dict[str, dict[str, str]] = {}
+    for name in names.split(",") if names else BENCHMARKS:
+        folder = data_root() / BENCHMARKS[name].folder
+        if not folder.exists():
+            continue
+        open_source(name)  # leaves its arrays there
+        with safe_open(folder / CACHE, "np") as held:
+            headers[folder.name] = held.metadata()
+            for key in held.keys():  # noqa: SIM118 - not a mapping
+                arrays[f"{folder.name}{APART}{key}"] = held.get_tensor(key)
+    text = np.frombuffer(json.dumps(headers).encode(), dtype=np.uint8)
+    np.savez_compressed(file, **{HEADERS: text}, **arrays)
+    print(f"{len(headers)} data sets, {file.stat().st_size / 2**20:.1f} MiB")
+
+
+@app.command()
+def unpack(file: Annotated[Path, typer.Argument(help="What ``pack`` wrote.")]) -> None:
+    """Put the arrays where data sets are looked for."""
+    with np.load(file) as held:
+        headers = json.loads(held[HEADERS].tobytes())
+        for folder, header in headers.items():
+            start = f"{folder}{APART}"
+            own = {n.removeprefix(start): held[n] for n in held.files if n.startswith(start)}
+            (data_root() / folder).mkdir(parents=True, exist_ok=True)
+            save_file(own, data_root() / folder / CACHE, metadata=header)
+
+
+@app.command()
+def jobs(
+    file: Annotated[Path, typer.Argument(help="Jobs are appended to it.")],
+    table: Annotated[str, typer.Argument(help="A table of the study.")],
+    datasets: Annotated[str, typer.Option(help="Separated by commas; the table's.")] = "",
+    variants: Annotated[str, typer.Option(help="Separated by commas; the table's.")] = "",
+    protocols: Annotated[str, typer.Option(help="Separated by commas; the table's.")] = "",
+    preset: Annotated[str, typer.Option(help="Named settings; the table's.")] = "",
+    seeds: Annotated[int, typer.Option(help="Runs of each cell; 0 is the table's number.")] = 0,
+    first_seed: Annotated[int, typer.Option(help="Of the first run.")] = 0,
+    together: Annotated[int, typer.Option(help="Seeds of one job.")] = 10,
+    records: Annotated[Path | None, typer.Option(help="Runs that need not be done.")] = None,
+) -> None:
+    """List the runs of a table that are not there yet, the first variant of all data sets first."""
+    layout = TABLES[table]
+    read_as = _words(protocols) or list(layout.protocols)
+    ledger = Ledger(records) if records is not None and records.exists() else None
+    last = first_seed + (seeds or layout.seeds)
+    with file.open("a") as lines:
+        for variant in _words(variants) or layout.variants:
+            for name in _words(datasets) or layout.datasets:
+                left = [
+                    one.config.seed
+                    for one in plan(
+                        table,
+                        datasets=[name],
+                        variants=[variant],
+                        seeds=range(first_seed, last),
+                        protocols=read_as,
+                        preset=preset or None,
+                    )
+                    if ledger is None or ledger.missing(one, read_as)
+                ]
+                for start in range(0, len(left), together):
+                    job = {
+                        "table": table,
+                        "dataset": name,
+                        "variant": variant,
+                        "seeds": left[start : start + together],
+                        "protocols": read_as,
+                        "preset": preset or layout.preset,
+                    }
+                    lines.write(json.dumps(job) + "\n")
+
+
+@app.command()
+def work(
+    jobs: Annotated[Path, typer.Argument(help="What is to be done, a line each.")],
+    out: Annotated[Path, typer.Option(help="Folder for records: a file of each table and worker.")],
+    workers: Annotated[int, typer.Option(help="Processes side by side.")] = 4,
+    seconds: Annotated[float, typer.Option(help="All ends then, finished or not.")] = 1e9,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+) -> None:
+    """Do jobs in several processes, each job once, until none is left or the time is over."""
+    out.mkdir(parents=True, exist_ok=True)
+    end = time.time() + seconds
+    line = [sys.executable, __file__, "one", str(jobs), str(out)]
+    started = [
+        subprocess.Popen([*line, str(number), str(end), device]) for number in range(workers)
+    ]
+    for process in started:
+        try:
+            process.wait(max(0.0, end - time.time()))
+        except subprocess.TimeoutExpired:
+            process.terminate()
+            process.wait()
+
+
+@app.command(hidden=True)
+def one(jobs: Path, out: Path, number: int, end: float, device: str) -> None:
+    """Take jobs as one of the processes."""
+    where, begun = choose_device(device), time.time()
+    for place, text in enumerate(jobs.read_text().splitlines()):
+        if time.time() > end or not _taken(out, place):
+            continue
+        job = json.loads(text)
+        start = time.time()
+        try:
+            word = f"{_do(job, out, number, where)} failed"
+        except Exception as error:  # the others are done all the same
+            word = f"{type(error).__name__}: {error}"[:300]
+        what = " ".join(str(job.get(key)) for key in ("table", "dataset", "variant", "seeds"))
+        now = time.time()
+        print(f"{now - begun:.0f} s, {number}: {what}: {word}, {now - start:.0f} s", flush=True)
+        gc.collect()
+        if where.type == "cuda":
+            torch.cuda.empty_cache()
+
+
+def _taken(out: Path, place: int) -> bool:
+    """Take a job, unless another process has: a folder is made by one alone."""
+    try:
+        (out / "taken" / str(place)).mkdir(parents=True)
+    except FileExistsError:
+        return False
+    return True
+
+
+def _do(job: dict[str, Any], out: Path, number: int, device: torch.device) -> int:
+    runs = plan(
+        job["table"],
+        datasets=[job["dataset"]],
+        variants=[job["variant"]],
+        seeds=job["seeds"],
+        protocols=job["protocols"],
+        preset=job["preset"],
+    )
+    ledger = Ledger(out / f"{job['table']}-{number}.jsonl")
+    return reproduce(
+        runs,
+        job["protocols"],
+        ledger,
+        Runner(device),
+        on_failure=lambda task, why: print(f"{task}: {why}", file=sys.stderr, flush=True),
+    )
+
+
+@app.command()
+def merge(
+    into: Annotated[Path, typer.Argument(help="Records of a table.")],
+    files: Annotated[list[Path], typer.Argument(help="Records to be added.")],
+) -> None:
+    """Append the records of finished runs that are not there yet."""
+    lines = into.read_text().splitlines() if into.exists() else []
+    there = {_key(json.loads(line)) for line in lines}
+    added = 0
+    with into.open("a") as records:
+        for line in [line for file in files for line in file.read_text().splitlines()]:
+            record = json.loads(line)
+            if "failed" in record or _key(record) in there:
+                continue
+            there.add(_key(record))
+            records.write(line + "\n")
+            added += 1
+    print(f"{into}: {added} records added")
+
+
+def _key(record: dict[str, Any]) -> str:
+    """What tells one run, read in some ways, from another."""
+    read_as = sorted({e["protocol"] for e in record.get("evaluations", ())})
+    return json.dumps([record["task"], read_as], sort_keys=True)
+
+
+def _words(text: str) -> list[str]:
+    return [word for word in text.split(",") if word]
+
+
+if __name__ == "__main__":
+    app()

@@ -1,0 +1,98 @@
+"""Many runs in little time: data that travels, jobs that are done once, records that are kept."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from lg2ar.data.sources import open_source
+from lg2ar.study.plan import TABLES
+
+SCRIPT = Path(__file__).parents[1] / "benchmarks" / "campaign.py"
+
+
+@pytest.fixture
+def campaign() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("campaign", SCRIPT)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def call(module: ModuleType, *words: object) -> str:
+    result = CliRunner().invoke(module.app, [str(word) for word in words], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def lines(*paths: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for path in paths for line in path.read_text().splitlines()]
+
+
+def needs(name: str) -> None:
+    if not (Path(os.environ.get("LG2AR_DATA", "nowhere")) / name).exists():
+        pytest.skip("needs the benchmark data: set LG2AR_DATA to its root")
+
+
+def test_data_arrives_as_it_was(
+    campaign: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    needs("MUTAG")
+    names = ("mutag", "cora")
+    before = {name: open_source(name) for name in names}
+    call(campaign, "pack", tmp_path / "data.npz", "--names", ",".join(names))
+    monkeypatch.setenv("LG2AR_DATA", str(tmp_path / "there"))
+    call(campaign, "unpack", tmp_path / "data.npz")
+    for name in names:
+        after = open_source(name)
+        assert after.fingerprint() == before[name].fingerprint()
+        assert torch.equal(after.graph.x, before[name].graph.x)
+    assert len(list((tmp_path / "there").iterdir())) == 2  # no raw file was there, or was needed
+
+
+def test_jobs_are_what_is_not_recorded_yet(campaign: ModuleType, tmp_path: Path) -> None:
+    file = tmp_path / "jobs.jsonl"
+    asked = ["--datasets", "mutag,dd", "--variants", "gru,random", "--together", "4"]
+    call(campaign, "jobs", file, "graph", *asked, "--first-seed", "10", "--preset", "findings")
+    found = lines(file)
+    assert [(job["variant"], job["dataset"], len(job["seeds"])) for job in found] == [
+        (variant, name, number)
+        for variant in ("gru", "random")
+        for name in ("mutag", "dd")
+        for number in (4, 4, 2)
+    ]
+    assert found[1]["seeds"] == [14, 15, 16, 17]
+    assert found[0]["preset"] == "findings"
+    assert found[0]["protocols"] == list(TABLES["graph"].protocols)
+
+
+def test_workers_do_each_job_once_and_what_they_did_is_merged(
+    campaign: ModuleType, tmp_path: Path
+) -> None:
+    needs("MUTAG")
+    file, out, kept = tmp_path / "jobs.jsonl", tmp_path / "out", tmp_path / "kept.jsonl"
+    # Runs without training: the work of reading them is left.
+    asked = ["graph", "--datasets", "mutag", "--variants", "untrained", "--protocols", "strict"]
+    call(campaign, "jobs", file, *asked, "--seeds", "4", "--together", "1")
+    file.write_text('{"table": "graph"}\n' + file.read_text())  # one that cannot be done first
+    call(campaign, "work", file, "--out", out, "--workers", "2", "--device", "cpu")
+    made = sorted(out.glob("graph-*.jsonl"))
+    assert sorted(r["task"]["seed"] for r in lines(*made)) == [0, 1, 2, 3]
+    assert "4 records added" in call(campaign, "merge", kept, *made)
+    assert "0 records added" in call(campaign, "merge", kept, *made)
+    again = tmp_path / "again.jsonl"
+    call(campaign, "jobs", again, *asked, "--seeds", "6", "--records", kept)
+    assert [job["seeds"] for job in lines(again)] == [[4, 5]]
+    # No time: nothing is begun.
+    call(campaign, "work", again, "--out", tmp_path / "none", "--seconds", "0", "--device", "cpu")
+    assert not list((tmp_path / "none").glob("*.jsonl"))
