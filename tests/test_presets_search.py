@@ -37,6 +37,7 @@ def search(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     toys = {"mutag": toy_graphs(40), "cora": toy_nodes(80)}
     monkeypatch.setattr(module, "hyperparameters", lambda name, preset: dict(SMALL))
     monkeypatch.setattr(module, "open_source", toys.__getitem__)
+    monkeypatch.setattr(module, "STEPS", (10, 25))
     return module
 
 
@@ -44,7 +45,7 @@ def lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-@pytest.mark.parametrize(("name", "at"), [("mutag", [10, 20, 40]), ("cora", [25])])
+@pytest.mark.parametrize(("name", "at"), [("mutag", [10, 20, 40]), ("cora", [10, 25])])
 def test_settings_are_asked_for_run_once_and_chosen(
     search: ModuleType, tmp_path: Path, name: str, at: list[int]
 ) -> None:
@@ -62,7 +63,8 @@ def test_settings_are_asked_for_run_once_and_chosen(
     level: Level = "graph" if name == "mutag" else "node"
     assert ("hops" in first["settings"]) == (level == "node")  # no head here cuts by hops
     for setting, value in second["settings"].items():
-        kind = search.WITH_FEATURES if setting == "features" else SPACES[level][setting]
+        own = {"features": search.WITH_FEATURES, "base_layers": search.BASE_LAYERS}
+        kind = own.get(setting) or SPACES[level][setting]
         assert kind.nearest(value) == value
     call("run", str(jobs), "--out", str(out), "--device", "cpu")
     records = lines(out)
@@ -91,7 +93,7 @@ def test_the_reported_seeds_and_folds_are_not_looked_at(
     def trained(dataset: Any, config: Any, used: Any, *, on_embeddings: Any, **_: Any) -> None:
         seeds["trained"] += used
         for place in range(len(used)):
-            on_embeddings(place, 10 if name == "mutag" else 25, torch.empty(0))
+            on_embeddings(place, 10, torch.empty(0))
 
     def read(reader: Reader, *_: object) -> float:
         seeds["read"].append(reader.seed)
