@@ -86,8 +86,15 @@ def _traceback(data: bytes, folder: Path) -> None:
     raise KeyError("a slip")
 
 
+class _Talkative(InputError):
+    """One that does not keep to its line, as all others do by themselves."""
+
+    def __str__(self) -> str:
+        return "a sentence\nand another"
+
+
 def _two_lines(data: bytes, folder: Path) -> None:
-    raise InputError("a sentence\nand another")
+    raise _Talkative
 
 
 def _no_end(data: bytes, folder: Path) -> None:
