@@ -86,7 +86,7 @@ def _traceback(data: bytes, folder: Path) -> None:
     raise KeyError("a slip")
 
 
-class _Talkative(InputError):
+class _TalkativeError(InputError):
     """One that does not keep to its line, as all others do by themselves."""
 
     def __str__(self) -> str:
@@ -94,7 +94,7 @@ class _Talkative(InputError):
 
 
 def _two_lines(data: bytes, folder: Path) -> None:
-    raise _Talkative
+    raise _TalkativeError
 
 
 def _no_end(data: bytes, folder: Path) -> None:
