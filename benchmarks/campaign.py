@@ -20,6 +20,7 @@ import gc
 import json
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Annotated, Any
@@ -132,24 +133,29 @@ def work(
     """Do jobs in several processes, each job once, until none is left or the time is over."""
     out.mkdir(parents=True, exist_ok=True)
     end = time.time() + seconds
-    line = [sys.executable, __file__, "one", str(jobs), str(out)]
-    started = [
-        subprocess.Popen([*line, str(number), str(end), device]) for number in range(workers)
-    ]
-    for process in started:
-        try:
-            process.wait(max(0.0, end - time.time()))
-        except subprocess.TimeoutExpired:
-            process.terminate()
-            process.wait()
+    broken = 0
+    with tempfile.TemporaryDirectory() as taken:
+        line = [sys.executable, __file__, "one", str(jobs), str(out), taken]
+        started = [
+            subprocess.Popen([*line, str(number), str(end), device]) for number in range(workers)
+        ]
+        for process in started:
+            try:
+                broken += process.wait(max(0.0, end - time.time())) != 0
+            except subprocess.TimeoutExpired:
+                process.terminate()
+                process.wait()
+    if broken:
+        print(f"{broken} of {workers} processes broke down", file=sys.stderr)
+        raise typer.Exit(1)
 
 
 @app.command(hidden=True)
-def one(jobs: Path, out: Path, number: int, end: float, device: str) -> None:
+def one(jobs: Path, out: Path, taken: Path, number: int, end: float, device: str) -> None:
     """Take jobs as one of the processes."""
     where, begun = choose_device(device), time.time()
     for place, text in enumerate(jobs.read_text().splitlines()):
-        if time.time() > end or not _taken(out, place):
+        if time.time() > end or not _take(taken / str(place)):
             continue
         job = json.loads(text)
         start = time.time()
@@ -165,10 +171,10 @@ def one(jobs: Path, out: Path, number: int, end: float, device: str) -> None:
             torch.cuda.empty_cache()
 
 
-def _taken(out: Path, place: int) -> bool:
+def _take(mark: Path) -> bool:
     """Take a job, unless another process has: a folder is made by one alone."""
     try:
-        (out / "taken" / str(place)).mkdir(parents=True)
+        mark.mkdir()
     except FileExistsError:
         return False
     return True

@@ -151,7 +151,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "bench, cpu runs": lambda: bench().cpu_runs(),
     "bench, huge": lambda: bench().huge(),
     "bench, huge memory": lambda: bench().huge_memory(),
-    "bench, study": lambda: bench().study(read_records(ROOT / "results/graph.jsonl"), processes=4),
+    "bench, study": lambda: bench().study(read_records(ROOT / "results/graph.jsonl"), (4, 3)),
     "bench, huge projection": lambda: bench().huge_projection(),
     **{
         f"bench, {name} {what}": lambda make=make, device=device: make(bench(), device)  # type: ignore[misc]

@@ -609,11 +609,11 @@ def test_the_study_is_made_of_what_its_runs_took() -> None:
         study_run("mutag", 99.0, device="cpu (x86_64)"),
         {**study_run("mutag", 99.0), "failed": "out of memory"},
     ]
-    told = Bench([], []).study([*runs, *others], processes=2)
+    told = Bench([], []).study([*runs, *others], (4, 2))
     # Of four seconds a run, thirty times.
     assert "| mutag | 2 | 4 | 4 | 120 |" in told
     assert "| dd | 1 | 10 | 2 | 360 |" in told
     assert told.endswith("3 of 240 runs.")
     everywhere = [study_run(name, 4.0) for name in ORDER]
-    assert "all of them in 12 minutes;" in Bench([], []).study(everywhere, processes=2)
-    assert Bench([], []).study(others, processes=2) == NOT_RUN
+    assert "all take 6 to 12 minutes;" in Bench([], []).study(everywhere, (4, 2))
+    assert Bench([], []).study(others, (4, 2)) == NOT_RUN

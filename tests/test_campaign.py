@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+from dataclasses import asdict
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -14,7 +15,7 @@ import torch
 from typer.testing import CliRunner
 
 from lg2ar.data.sources import open_source
-from lg2ar.study.plan import TABLES
+from lg2ar.study.plan import TABLES, plan
 
 SCRIPT = Path(__file__).parents[1] / "benchmarks" / "campaign.py"
 
@@ -60,7 +61,7 @@ def test_data_arrives_as_it_was(
     assert len(list((tmp_path / "there").iterdir())) == 2  # no raw file was there, or was needed
 
 
-def test_jobs_are_what_is_not_recorded_yet(campaign: ModuleType, tmp_path: Path) -> None:
+def test_jobs_come_variant_by_variant_in_parts(campaign: ModuleType, tmp_path: Path) -> None:
     file = tmp_path / "jobs.jsonl"
     asked = ["--datasets", "mutag,dd", "--variants", "gru,random", "--together", "4"]
     call(campaign, "jobs", file, "graph", *asked, "--first-seed", "10", "--preset", "findings")
@@ -93,6 +94,35 @@ def test_workers_do_each_job_once_and_what_they_did_is_merged(
     again = tmp_path / "again.jsonl"
     call(campaign, "jobs", again, *asked, "--seeds", "6", "--records", kept)
     assert [job["seeds"] for job in lines(again)] == [[4, 5]]
-    # No time: nothing is begun.
-    call(campaign, "work", again, "--out", tmp_path / "none", "--seconds", "0", "--device", "cpu")
-    assert not list((tmp_path / "none").glob("*.jsonl"))
+
+
+def test_after_the_end_nothing_is_begun(campaign: ModuleType, tmp_path: Path) -> None:
+    file, taken = tmp_path / "jobs.jsonl", tmp_path / "taken"
+    file.write_text('{"table": "graph"}\n' * 2)
+    taken.mkdir()
+    call(campaign, "one", file, tmp_path, taken, 0, 0.0, "cpu")
+    assert not list(taken.iterdir())
+    call(campaign, "one", file, tmp_path, taken, 0, 1e12, "cpu")
+    assert len(list(taken.iterdir())) == 2  # tried, though they cannot be done
+
+
+def test_processes_that_break_down_are_told_of(campaign: ModuleType, tmp_path: Path) -> None:
+    file = tmp_path / "jobs.jsonl"
+    file.write_text('{"table": "graph"}\n')
+    words = ["work", str(file), "--out", str(tmp_path / "out"), "--workers", "2"]
+    result = CliRunner().invoke(campaign.app, [*words, "--device", "nonsense"])
+    assert result.exit_code == 1
+    assert "2 of 2 processes broke down" in result.output
+
+
+def test_recorded_runs_are_no_jobs(campaign: ModuleType, tmp_path: Path) -> None:
+    file, kept = tmp_path / "jobs.jsonl", tmp_path / "kept.jsonl"
+    (planned, *_) = plan("graph", datasets=["mutag"], variants=["gru"], seeds=[1])
+    done = [{"protocol": name, "epoch": 20, "accuracy": [50.0]} for name in ("strict", "paper")]
+    record = {"task": asdict(planned.task), "config": planned.config.to_dict(), "evaluations": done}
+    kept.write_text(json.dumps(record) + "\n")
+    asked = ["--datasets", "mutag", "--variants", "gru", "--seeds", "3", "--records", kept]
+    call(campaign, "jobs", file, "graph", *asked)
+    assert [job["seeds"] for job in lines(file)] == [[0, 2]]
+    call(campaign, "jobs", file, "graph", *asked, "--protocols", "strict,nested")
+    assert [job["seeds"] for job in lines(file)[1:]] == [[0, 1, 2]]  # it was not read so

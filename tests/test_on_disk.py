@@ -600,6 +600,18 @@ def read_all(path: Path) -> None:
         pass
 
 
+def test_nodes_that_have_nothing_of_their_own_are_counted_with_care(tmp_path: Path) -> None:
+    path = tmp_path / "data.sqlite"
+    graph = some_graphs()
+    bare = Dataset("bare", "graph", graph.replace(x=torch.empty(graph.num_nodes, 0)))
+    write_on_disk(path, bare)
+    read_all(path)
+    without_sums = "DELETE FROM about WHERE key = 'sums'"
+    altered(path, without_sums, f"UPDATE graphs SET COL_num_nodes = {2 * 10**17} WHERE id = 3")
+    with pytest.raises(InputError, match="more nodes than a file of its size can be of"):
+        read_all(path)
+
+
 @pytest.mark.parametrize("seed", range(40))
 def test_a_file_with_wrong_bytes_never_does_worse_than_be_refused(
     tmp_path: Path, seed: int

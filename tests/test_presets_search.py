@@ -64,6 +64,7 @@ def test_settings_are_asked_for_run_once_and_chosen(
     assert ("hops" in first["settings"]) == (level == "node")  # no head here cuts by hops
     for setting, value in second["settings"].items():
         own = {"features": search.WITH_FEATURES, "base_layers": search.BASE_LAYERS}
+        own |= {"hops": search.HOPS} if level == "node" else {}
         kind = own.get(setting) or SPACES[level][setting]
         assert kind.nearest(value) == value
     call("run", str(jobs), "--out", str(out), "--device", "cpu")

@@ -131,7 +131,7 @@ def test_policies_are_compared_seed_by_seed_and_in_the_mean() -> None:
     runs = [
         *(of_table("gru", seed, value) for seed, value in enumerate([70.0, 72.0, 77.0, 90.0])),
         *(of_table("random", seed, value) for seed, value in enumerate([69.0, 70.0, 74.0])),
-        of_table("deepset", 0, 71.0),
+        *(of_table("deepset", seed, 71.0) for seed in range(3)),
         *(of_table("gru", seed, 60.0, dataset="mine") for seed in range(2)),
         *(of_table("random", seed, 62.0, dataset="mine") for seed in range(2)),
         of_table("gru", 0, 80.0, dataset="cora", level="node", table="node"),
@@ -141,9 +141,9 @@ def test_policies_are_compared_seed_by_seed_and_in_the_mean() -> None:
     lines = policies(runs, "wide").splitlines()[2:]
     half = t.ppf(0.975, 2) * 1.0 / 3**0.5
     assert lines == [
-        f"| mutag | 3 | 77.2 | 71.0 | 71.0 | +2.0 ± {half:.1f} |",
-        f"| cora | 0 | 80.0 | {NONE} | {NONE} | {NONE} |",
-        f"| mine | 2 | 60.0 | {NONE} | 62.0 | -2.0 ± 0.0 |",
+        f"| mutag | 3 | 73.0 | 71.0 | 71.0 | +2.00 ± {half:.2f} |",
+        f"| cora | 1 | 80.0 | {NONE} | {NONE} | {NONE} |",
+        f"| mine | 2 | 60.0 | {NONE} | 62.0 | -2.00 ± 0.00 |",
         # Of 73 and 71, and of 60 and 62: the runs that both have.
         "| mean | | 66.50 | | 66.50 | +0.00 |",
     ]

@@ -38,14 +38,18 @@ def in_one_line(text: str) -> str:
     """The text with what would break its line, or steer a terminal, written out."""
     if text.isprintable():
         return text
-    return "".join(
-        char if unicodedata.category(char) not in _STEERING else repr(char)[1:-1] for char in text
-    )
+    return "".join(ascii(char)[1:-1] if _steers(char) else char for char in text)
 
 
-# Controls, the separators of lines and paragraphs, and halves of characters, which no terminal can
-# print.
+def _steers(char: str) -> bool:
+    """Whether it breaks a line, steers or turns a terminal's text round, or cannot be printed."""
+    return unicodedata.category(char) in _STEERING or unicodedata.bidirectional(char) in _TURNING
+
+
+# Controls, the separators of lines and paragraphs, and halves of characters.
 _STEERING = ("Cc", "Zl", "Zp", "Cs")
+# What embeds, overrides or isolates a direction of writing; letters of either direction do not.
+_TURNING = ("LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI")
 
 
 def newer_format(found: object, known: int) -> str:

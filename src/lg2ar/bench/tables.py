@@ -360,12 +360,12 @@ class Bench:
         )
         return _table(head, rows, found.values())
 
-    def study(self, runs: Iterable[Record], processes: int) -> str:
+    def study(self, runs: Iterable[Record], processes: Sequence[int]) -> str:
         """What was run of the graph-level study, and what its runs took.
 
         Args:
             runs: The records of the table ``graph``.
-            processes: How many shared the device.
+            processes: How many shared the device, at most and at least.
         """
         own = [r for r in runs if _is_of_the_study(r)]
         rows, done, whole = [], 0, 0.0
@@ -384,7 +384,8 @@ class Bench:
         head = "data set | runs | training, s | evaluation, s | 30 runs, s"
         rest = f"{done} of {POLICIES * SEEDS * len(ORDER)} runs"
         if len(rows) == len(ORDER):
-            rest += f"; all of them in {whole / 60 / processes:.0f} minutes; the target is 30"
+            low, high = (f"{whole / 60 / count:.0f}" for count in processes)
+            rest += f"; at this pace all take {low} to {high} minutes; the target is 30"
         return _table(head, rows, own) + f"\n\n{rest}."
 
     def projection(self, probes: Iterable[Record]) -> str:

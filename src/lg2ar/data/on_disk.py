@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from lg2ar.data.features import FeatureRecipe
 
 # Graphs that are asked for at a time.
+BARE_NODES = 64  # for each byte of a file, at most
 ASKED = 256
 
 
@@ -128,6 +129,9 @@ class DiskFile:
             # As floating-point numbers, whose sum does not come out small by going round.
             if sizes[found.of].sum(dtype=np.float64) * found.row_bytes > room:
                 raise damaged(self.path, f"more {found.of} than it has room for")
+        # Nodes without anything of their own take no room: as many as edges may join, and more.
+        if sizes["nodes"].sum(dtype=np.float64) > BARE_NODES * room:
+            raise damaged(self.path, "more nodes than a file of its size can be of")
 
     def parts(self) -> list[str]:
         """Fingerprints of the parts that the file was made of, one after the other."""

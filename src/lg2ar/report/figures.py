@@ -144,7 +144,6 @@ def draw_lines(
         lines: Title, sizes, values and the line's ``slope``, ``intercept`` and ``r2``.
         label: What the sizes are.
         stem: Where to, without the ending: ``STEM.png`` and ``STEM.svg`` are written.
-        preset: Whose runs to show; see :func:`panels`.
 
     Returns:
         The files.

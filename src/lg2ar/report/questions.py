@@ -44,6 +44,8 @@ def finding(records: Iterable[Mapping[str, Any]], name: str) -> str:
 def policies(records: Iterable[Mapping[str, Any]], preset: str) -> str:
     """The policies under ``strict``, and what the GRU gains on random draws, seed by seed.
 
+    All numbers of a data set are of the seeds that all of its policies have.
+
     Args:
         records: Finished runs of the tables ``graph`` and ``node``.
         preset: Whose settings.
@@ -69,12 +71,18 @@ def policies(records: Iterable[Mapping[str, Any]], preset: str) -> str:
     both: list[tuple[float, float]] = []
     for dataset in in_papers_order(found):
         own = found[dataset]
-        cells = [f"{statistics.fmean(own[p].values()):.1f}" if p in own else NONE for p in POLICIES]
-        learned, random = own.get("gru", {}), own.get("random", {})
-        shared = sorted(learned.keys() & random.keys())
-        gain = _gain([learned[seed] - random[seed] for seed in shared]) if shared else NONE
-        if shared:
-            both.append(_means([(learned[seed], random[seed]) for seed in shared]))
+        shared = sorted(set.intersection(*(set(scores) for scores in own.values())))
+        cells = [
+            f"{statistics.fmean(own[p][seed] for seed in shared):.1f}"
+            if p in own and shared
+            else NONE
+            for p in POLICIES
+        ]
+        gain = NONE
+        if shared and {"gru", "random"} <= own.keys():
+            pairs = [(own["gru"][seed], own["random"][seed]) for seed in shared]
+            gain = _gain([learned - random for learned, random in pairs], figures=2)
+            both.append(_means(pairs))
         lines.append(f"| {dataset} | {len(shared)} | {' | '.join(cells)} | {gain} |")
     if both:
         first, second = _means(both)
@@ -177,9 +185,10 @@ def _cell(scores: _Scores, dataset: str, level: str, variant: str) -> str:
     return f"{text}; {_gain([found[seed][1] - base[seed][1] for seed in shared])}"
 
 
-def _gain(values: Sequence[float]) -> str:
+def _gain(values: Sequence[float], figures: int = 1) -> str:
     half = interval(values)
-    return f"{statistics.fmean(values):+.1f}" + ("" if half is None else f" ± {half:.1f}")
+    spread = "" if half is None else f" ± {half:.{figures}f}"
+    return f"{statistics.fmean(values):+.{figures}f}{spread}"
 
 
 def _runs(count: int) -> str:

@@ -55,7 +55,7 @@ def brief(cells: Sequence[Cell], protocols: Sequence[str]) -> str:
         final = own.get(last)
         row = [
             name,
-            str(some.runs),
+            str((final or some).runs),
             _number(some.published_mean, some.published_std),
             *told,
             NONE if final is None else _number(final.untrained_mean, None),
