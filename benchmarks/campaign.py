@@ -10,6 +10,7 @@ python benchmarks/campaign.py unpack data.npz                     # there: into 
 python benchmarks/campaign.py work jobs.jsonl --out out --workers 4 --seconds 540
 python benchmarks/campaign.py merge results/graph.jsonl out/graph-*.jsonl
 
+Jobs may also be settings that presets.py asks for.
 Processes share a GPU best under NVIDIA's Multi-Process Service (``nvidia-cuda-mps-control -d``).
 Four of them fill one at graph level; at node level, where the processor is what is busy, a dozen.
 """
@@ -26,6 +27,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
+import presets
 import torch
 import typer
 from safetensors import safe_open
@@ -181,6 +183,11 @@ def _take(mark: Path) -> bool:
 
 
 def _do(job: dict[str, Any], out: Path, number: int, device: torch.device) -> int:
+    if "table" not in job:  # settings that presets.py asks for
+        record = presets.measure(job, device, presets.Memory())
+        with (out / f"search-{number}.jsonl").open("a") as lines:
+            lines.write(json.dumps(record) + "\n")
+        return int(record["failed"] is not None)
     runs = plan(
         job["table"],
         datasets=[job["dataset"]],
@@ -211,7 +218,7 @@ def merge(
     with into.open("a") as records:
         for line in [line for file in files for line in file.read_text().splitlines()]:
             record = json.loads(line)
-            if "failed" in record or _key(record) in there:
+            if ("task" in record and "failed" in record) or _key(record) in there:
                 continue
             there.add(_key(record))
             records.write(line + "\n")
@@ -220,7 +227,9 @@ def merge(
 
 
 def _key(record: dict[str, Any]) -> str:
-    """What tells one run, read in some ways, from another."""
+    """What tells one run, read in some ways, from another; or one trial of the search."""
+    if "task" not in record:
+        return presets.key(record)
     read_as = sorted({e["protocol"] for e in record.get("evaluations", ())})
     return json.dumps([record["task"], read_as], sort_keys=True)
 

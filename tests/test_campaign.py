@@ -21,7 +21,8 @@ SCRIPT = Path(__file__).parents[1] / "benchmarks" / "campaign.py"
 
 
 @pytest.fixture
-def campaign() -> ModuleType:
+def campaign(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(str(SCRIPT.parent))  # as it is where the script is run
     spec = importlib.util.spec_from_file_location("campaign", SCRIPT)
     assert spec is not None
     assert spec.loader is not None
@@ -94,6 +95,22 @@ def test_workers_do_each_job_once_and_what_they_did_is_merged(
     again = tmp_path / "again.jsonl"
     call(campaign, "jobs", again, *asked, "--seeds", "6", "--records", kept)
     assert [job["seeds"] for job in lines(again)] == [[4, 5]]
+
+
+def test_settings_of_the_search_are_jobs_too(campaign: ModuleType, tmp_path: Path) -> None:
+    needs("MUTAG")
+    settings = {"layers": 1, "learning_rate": 0.001, "epochs": 10}
+    job = {"dataset": "mutag", "base": "findings", "settings": settings, "seeds": [1000]}
+    file, out, kept = tmp_path / "jobs.jsonl", tmp_path / "out", tmp_path / "kept.jsonl"
+    file.write_text(json.dumps(job) + "\n")
+    call(campaign, "work", file, "--out", out, "--workers", "1", "--device", "cpu")
+    made = sorted(out.glob("search-*.jsonl"))
+    (record,) = lines(*made)
+    assert {key: record[key] for key in job} == job
+    assert record["failed"] is None
+    assert list(record["curve"]) == ["0", "10"]
+    assert "1 records added" in call(campaign, "merge", kept, *made)
+    assert "0 records added" in call(campaign, "merge", kept, *made)
 
 
 def test_after_the_end_nothing_is_begun(campaign: ModuleType, tmp_path: Path) -> None:

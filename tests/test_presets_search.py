@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 
 from lg2ar.config import Level
 from lg2ar.data.toy import toy_graphs, toy_nodes
+from lg2ar.errors import NonFiniteLossError
 from lg2ar.probes import linear_layer_accuracy
 from lg2ar.protocols import Memory, Reader
 from lg2ar.study.plan import TABLES
@@ -35,10 +36,16 @@ def search(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     monkeypatch.setitem(sys.modules, "presets", module)  # where its dataclasses look for it
     spec.loader.exec_module(module)
     toys = {"mutag": toy_graphs(40), "cora": toy_nodes(80)}
+    small = search_space(module.NODE_SPACE, hidden=module.Choice((8, 16)))
+    monkeypatch.setattr(module, "NODE_SPACE", small)
     monkeypatch.setattr(module, "hyperparameters", lambda name, preset: dict(SMALL))
     monkeypatch.setattr(module, "open_source", toys.__getitem__)
     monkeypatch.setattr(module, "STEPS", (10, 25))
     return module
+
+
+def search_space(space: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    return {**space, **changes}
 
 
 def lines(path: Path) -> list[dict[str, Any]]:
@@ -59,13 +66,13 @@ def test_settings_are_asked_for_run_once_and_chosen(
     asking = ["ask", name, "--trials", "2", "--base", "paper", "--jobs", str(jobs)]
     call(*asking, "--records", str(out))
     first, second = lines(jobs)
-    assert first["settings"]["layers"] == SMALL["layers"]  # the preset's own come first
     level: Level = "graph" if name == "mutag" else "node"
+    own = "layers" if level == "graph" else "hidden"
+    assert first["settings"][own] == SMALL[own]  # the preset's own come first
     assert ("hops" in first["settings"]) == (level == "node")  # no head here cuts by hops
     for setting, value in second["settings"].items():
-        own = {"features": search.WITH_FEATURES, "base_layers": search.BASE_LAYERS}
-        own |= {"hops": search.HOPS} if level == "node" else {}
-        kind = own.get(setting) or SPACES[level][setting]
+        known = {**SPACES["graph"], "features": search.WITH_FEATURES}
+        kind = (search.NODE_SPACE if level == "node" else known)[setting]
         assert kind.nearest(value) == value
     call("run", str(jobs), "--out", str(out), "--device", "cpu")
     records = lines(out)
@@ -83,6 +90,29 @@ def test_settings_are_asked_for_run_once_and_chosen(
     printed = call("best", "--records", str(out))
     assert f"learning_rate = {best['settings']['learning_rate']}" in printed
     assert f"epochs = {best['epochs']}" in printed
+
+
+def test_the_best_are_run_again_with_more_seeds_and_steps(
+    search: ModuleType, tmp_path: Path
+) -> None:
+    jobs, out = tmp_path / "jobs.jsonl", tmp_path / "out.jsonl"
+    tried = [{"hidden": 8, "learning_rate": rate} for rate in (0.001, 0.002, 0.003)]
+    old = [
+        {**search.job_of("cora", "paper", settings, 1, 10), "value": value, "epochs": 10}
+        for settings, value in zip(tried, (70.0, 90.0, 80.0), strict=True)
+    ]
+    out.write_text("".join(json.dumps(record) + "\n" for record in old))
+    asking = ["again", "cora", "--most", "2", "--base", "paper", "--seeds", "2", "--steps", "25"]
+    told = ["--jobs", str(jobs), "--records", str(out)]
+    assert CliRunner().invoke(search.app, [*asking, *told], catch_exceptions=False).exit_code == 0
+    wanted = lines(jobs)
+    assert [job["settings"] for job in wanted] == [tried[1], tried[2]]
+    assert all((job["seeds"], job["steps"]) == ([1000, 1001], 25) for job in wanted)
+    worse = {**wanted[1], "value": 75.0, "epochs": 25}
+    assert search.winner("cora", "paper", [*old, worse]) == worse  # what more seeds have borne out
+    told = ["run", str(jobs), "--out", str(out), "--device", "cpu"]
+    assert CliRunner().invoke(search.app, told, catch_exceptions=False).exit_code == 0
+    assert [sorted(map(int, record["curve"])) for record in lines(out)[3:]] == [[0, 10, 25]] * 2
 
 
 @pytest.mark.parametrize("name", ["mutag", "cora"])
@@ -119,18 +149,28 @@ def test_settings_are_compared_by_strict_folds_or_by_validation_nodes(search: Mo
         if dataset.level == "graph":
             assert found == pytest.approx(fmean(reader.accuracy("strict", rows)))
             continue
-        layer = linear_layer_accuracy(rows, reader.labels, reader.splits, scale=True, seed=1000)
-        assert found == pytest.approx(layer.validation.mean())
-        assert found != pytest.approx(layer.test.mean(), abs=0.1)
+        both = [
+            linear_layer_accuracy(rows, reader.labels, reader.splits, scale=scale, seed=1000)
+            for scale in (True, False)
+        ]
+        assert found == pytest.approx(fmean(float(one.validation.mean()) for one in both))
+        assert found != pytest.approx(fmean(float(one.test.mean()) for one in both), abs=0.1)
 
 
 def test_settings_that_break_down_are_recorded_as_worth_nothing(
     search: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(*_: object, **__: object) -> None:
-        raise RuntimeError("NaN")
+        raise NonFiniteLossError("NaN")
 
     monkeypatch.setattr(search, "pretrain_many", broken)
     job = {"dataset": "mutag", "base": "paper", "settings": {"layers": 1}}
     record = search.measure(job, search.choose_device("cpu"), search.Memory())
-    assert (record["value"], record["failed"]) == (0.0, "RuntimeError: NaN")
+    assert (record["value"], record["failed"]) == (0.0, "NonFiniteLossError: NaN")
+
+    def out_of_order(*_: object, **__: object) -> None:
+        raise RuntimeError("CUDA error")
+
+    monkeypatch.setattr(search, "pretrain_many", out_of_order)
+    with pytest.raises(RuntimeError, match="CUDA"):  # says nothing of the settings
+        search.measure(job, search.choose_device("cpu"), search.Memory())
