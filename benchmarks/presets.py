@@ -313,7 +313,9 @@ def row(name: str, record: dict[str, Any]) -> str:
     own = Config.make(before).to_dict()
     values = {**record["settings"], "epochs": record["epochs"]}
     said = [f"{k} = {json.dumps(v)}" for k, v in values.items() if v != own[k]]
-    return f"{name} = {{ {', '.join(said)} }}  # {record['value']:.2f}" if said else f"{name} = {{}}"
+    return (
+        f"{name} = {{ {', '.join(said)} }}  # {record['value']:.2f}" if said else f"{name} = {{}}"
+    )
 
 
 def short(value: float | str | bool) -> float | str | bool:

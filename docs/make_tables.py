@@ -142,6 +142,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "bench, gpu steps": lambda: bench().gpu_steps(),
     "bench, gpu pygcl": lambda: bench().gpu_pygcl(),
     "bench, seeds": lambda: bench().seeds(),
+    "bench, coins": lambda: bench().coins(),
     "bench, scaling": lambda: Scaling(bench().records).curve(),
     "bench, scaling parts": lambda: Scaling(bench().records).parts(),
     "bench, scaling bytes": lambda: Scaling(bench().records).exchanged(),
@@ -151,7 +152,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "bench, cpu runs": lambda: bench().cpu_runs(),
     "bench, huge": lambda: bench().huge(),
     "bench, huge memory": lambda: bench().huge_memory(),
-    "bench, study": lambda: bench().study(read_records(ROOT / "results/graph.jsonl"), (4, 3)),
+    "bench, study": lambda: bench().study(read_records(ROOT / "results/graph.jsonl"), (5, 3)),
     "bench, huge projection": lambda: bench().huge_projection(),
     **{
         f"bench, {name} {what}": lambda make=make, device=device: make(bench(), device)  # type: ignore[misc]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import sys
 from collections.abc import Callable
@@ -28,6 +29,7 @@ from lg2ar.bench.targets import targets
 from lg2ar.config import Config
 from lg2ar.data.toy import toy_graphs
 from lg2ar.errors import InputError
+from lg2ar.fast.engine import Engine
 from lg2ar.graph import GraphBatch
 from lg2ar.records import EpochRecord
 
@@ -533,6 +535,7 @@ def test_the_tables_say_what_was_not_run() -> None:
         empty.cpu_steps(),
         empty.cpu_runs(),
         empty.seeds(),
+        empty.coins(),
         empty.profile("cuda"),
         empty.nodes("cpu"),
     ):
@@ -589,6 +592,42 @@ def test_the_study_is_projected_from_its_parts() -> None:
     slow = {**told, "many_seconds": 40.0, "many_run_seconds": 206.0}
     (part,) = project(["mutag"], {"mutag": slow}, probes)
     assert part.training == pytest.approx(3 * 220)
+
+
+def test_runs_with_the_same_coin_are_told_beside_those_together() -> None:
+    shared = {"bench": "coins", "device": "NVIDIA H200", "versions": {"torch": "2.11.0"}}
+    times = {"one_seconds": 0.1, "many_seconds": 0.4, "same_coin_seconds": {"a": 0.3, "b": 0.1}}
+    made = [
+        {**shared, **times, "dataset": "dd", "seeds": 5, "same_coin_seconds": {}},
+        {**shared, **times, "dataset": "mutag", "seeds": 10, "many_seconds": 9.0},
+        {**shared, **times, "dataset": "mutag", "seeds": 10},
+    ]
+    mutag, dd = Bench(made).coins().splitlines()[-2:]
+    assert mutag == "| mutag | 10 | 0.100 | 0.400 | 4.0 | 0.200 | 2.0 |"
+    assert dd == f"| dd | 5 | 0.100 | 0.400 | 4.0 | {NONE} | {NONE} |"
+
+
+def test_coins_are_forced_while_they_are_measured() -> None:
+    path = Path(__file__).parents[1] / "benchmarks" / "coins.py"
+    spec = importlib.util.spec_from_file_location("coins", path)
+    assert spec is not None
+    assert spec.loader is not None
+    coins = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(coins)
+    engine = object.__new__(Engine)
+    engine.places = {"base_encoder.a": (0, 1), "augmentation_encoder.a": (1, 2)}
+    engine.shapes = dict.fromkeys(engine.places, torch.Size([1]))
+    engine.weights = torch.zeros(3, 2)
+
+    def learned() -> list[bool]:
+        return [weight.requires_grad for weight in engine._leaves("both").values()]
+
+    assert learned() == [True, True]
+    with coins.same_coin("base"):
+        assert learned() == [True, False]
+    with coins.same_coin(None):
+        assert learned() == [True, True]
+    assert learned() == [True, True]
 
 
 def study_run(dataset: str, training: float, **changes: Any) -> dict[str, Any]:

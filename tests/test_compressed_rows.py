@@ -9,7 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from lg2ar.adjacency import Adjacency, has_product
+from lg2ar import adjacency
+from lg2ar.adjacency import Adjacency, Pools, has_product
 from lg2ar.layers import pass_messages
 
 pytest.importorskip("triton")
@@ -46,6 +47,39 @@ def test_sums_and_products_are_those_of_messages(
     torch.testing.assert_close(total, pass_messages(x, index, weight))
     found = pair_products(g, x, index[1], index[0])
     torch.testing.assert_close(found, (g[index[1]] * x[index[0]]).sum(1))
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # the interpreter's
+@pytest.mark.parametrize("how", ["product", "kernel", "neither"])
+@pytest.mark.parametrize(
+    ("group", "groups"),
+    [
+        ([0, 0, 1, 2, 2, 2], 3),
+        ([2, 0, 4, 0, 4, 1], 4),  # in no order, a group without rows, rows in none
+        ([2, 2], 2),  # none in any
+        ([1] * (2 * ENTRIES + 3) + [0, 2], 2),
+    ],
+)
+def test_pools_are_the_sums_of_their_rows(
+    monkeypatch: pytest.MonkeyPatch, group: list[int], groups: int, how: str
+) -> None:
+    if how == "kernel":
+        monkeypatch.setattr(
+            adjacency,
+            "_times",
+            lambda rows, weight, x: row_sums(rows.start, rows.other, rows.order, weight, x),
+        )
+    if how == "neither":
+        monkeypatch.setattr(adjacency, "has_product", lambda x: False)
+    x = torch.randn(len(group), 5, device=DEVICE, requires_grad=True)
+    found = Pools(torch.tensor(group, device=DEVICE), groups).sums(x)
+    wanted = torch.stack(
+        [x[[k for k, own in enumerate(group) if own == place]].sum(0) for place in range(groups)]
+    )
+    torch.testing.assert_close(found, wanted)
+    weight = torch.randn(groups, 5, device=DEVICE)
+    (slope,) = torch.autograd.grad((found * weight).sum(), x)
+    torch.testing.assert_close(slope, torch.autograd.grad((wanted * weight).sum(), x)[0])
 
 
 def test_a_product_is_for_single_precision_on_a_gpu() -> None:

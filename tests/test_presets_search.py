@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import sys
+import tomllib
 from pathlib import Path
 from statistics import fmean
 from types import ModuleType
@@ -14,7 +15,8 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from lg2ar.config import Level
+from lg2ar.benchmarks import hyperparameters
+from lg2ar.config import Config, Level
 from lg2ar.data.toy import toy_graphs, toy_nodes
 from lg2ar.errors import NonFiniteLossError
 from lg2ar.probes import linear_layer_accuracy
@@ -26,8 +28,7 @@ SMALL = {"hidden": 8, "layers": 1, "epochs": 40, "heads": ["identity", "node-dro
 
 
 @pytest.fixture
-def search(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """The script, with small settings and toy data in the place of the benchmarks'."""
+def script(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     path = Path(__file__).parents[1] / "benchmarks" / "presets.py"
     spec = importlib.util.spec_from_file_location("presets", path)
     assert spec is not None
@@ -35,6 +36,13 @@ def search(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     monkeypatch.setitem(sys.modules, "presets", module)  # where its dataclasses look for it
     spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def search(script: ModuleType, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The script, with small settings and toy data in the place of the benchmarks'."""
+    module = script
     toys = {"mutag": toy_graphs(40), "cora": toy_nodes(80)}
     small = search_space(module.NODE_SPACE, hidden=module.Choice((8, 16)))
     monkeypatch.setattr(module, "NODE_SPACE", small)
@@ -87,9 +95,10 @@ def test_settings_are_asked_for_run_once_and_chosen(
     call(*asking, "--records", str(out))
     assert all(job["settings"] != first["settings"] for job in lines(jobs)[2:])
     best = max(records, key=lambda record: float(record["value"]))
-    printed = call("best", "--records", str(out))
-    assert f"learning_rate = {best['settings']['learning_rate']}" in printed
-    assert f"epochs = {best['epochs']}" in printed
+    printed = tomllib.loads(call("best", "--records", str(out)))[name]
+    chosen = {**best["settings"], "epochs": best["epochs"]}
+    before = Config.make({"level": level, **SMALL}).to_dict()
+    assert printed == {key: value for key, value in chosen.items() if value != before[key]}
 
 
 def test_the_best_are_run_again_with_more_seeds_and_steps(
@@ -174,3 +183,14 @@ def test_settings_that_break_down_are_recorded_as_worth_nothing(
     monkeypatch.setattr(search, "pretrain_many", out_of_order)
     with pytest.raises(RuntimeError, match="CUDA"):  # says nothing of the settings
         search.measure(job, search.choose_device("cpu"), search.Memory())
+
+
+def test_the_preset_is_what_the_records_say(script: ModuleType) -> None:
+    records = lines(Path(__file__).parents[1] / "results" / "search.jsonl")
+    names = {record["dataset"] for record in records}
+    assert names == {name for table in ("graph", "node") for name in TABLES[table].datasets} - {
+        "wikics"
+    }
+    for name in names:
+        row = tomllib.loads(script.row(name, script.winner(name, "findings", records)))[name]
+        assert hyperparameters(name, "searched") == {**hyperparameters(name, "findings"), **row}

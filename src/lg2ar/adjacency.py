@@ -53,11 +53,12 @@ class _Rows:
     other: Tensor
     order: Tensor | None
 
-    def matrix(self, values: Tensor) -> Tensor:
+    def matrix(self, values: Tensor, columns: int | None = None) -> Tensor:
         """A compressed sparse matrix with a value per edge, given in the edges' own order."""
         if self.order is not None:
             values = values.index_select(0, self.order)
-        size = (len(self.start) - 1,) * 2
+        rows = len(self.start) - 1
+        size = (rows, rows if columns is None else columns)
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Sparse CSR tensor support")
             warnings.filterwarnings("ignore", "Sparse invariant checks")  # PyTorch 2.11
@@ -158,12 +159,58 @@ class _Product(torch.autograd.Function):
 
 def _times(rows: _Rows, weight: Tensor | None, x: Tensor) -> Tensor:
     if rows.other.numel() == 0 or x.size(1) == 0:
-        return torch.zeros_like(x)
+        return x.new_zeros(len(rows.start) - 1, x.size(1))
     if x.device.type == "cuda":
         from lg2ar.compressed_rows import row_sums
 
         weight = None if weight is None else weight.to(x.dtype)
         return row_sums(rows.start, rows.other, rows.order, weight, x)
     values = x.new_ones(rows.other.numel()) if weight is None else weight.to(x.dtype)
-    total: Tensor = torch.sparse.mm(rows.matrix(values), x.contiguous(), "sum")
+    total: Tensor = torch.sparse.mm(rows.matrix(values, x.size(0)), x.contiguous(), "sum")
     return total
+
+
+class Pools:
+    """Rows that are added up in groups, some in none; each group's lie one behind the other.
+
+    Where sums must repeat themselves bit by bit, PyTorch adds to each group one row after the
+    other, which takes long for groups of many rows. Here a group is a compressed row.
+
+    Args:
+        group: The group of each row, ``[N]``; ``groups`` for a row that is in none.
+        groups: How many there are.
+    """
+
+    def __init__(self, group: Tensor, groups: int) -> None:
+        self._group, self._groups = group, groups
+
+    @cached_property
+    def _rows(self) -> _Rows:
+        key, place = self._group.sort(stable=True)
+        starts = torch.arange(self._groups + 1, device=key.device)
+        start = torch.searchsorted(key, starts)
+        return _Rows(start, place[: int(start[-1])], None)
+
+    def sums(self, x: Tensor) -> Tensor:
+        """The sum of each group's rows, ``[groups, d]``, differentiable once."""
+        if not has_product(x):
+            every = x.new_zeros(self._groups + 1, x.size(1)).index_add(0, self._group, x)
+            return every[:-1]
+        total: Tensor = _Pooled.apply(x, self._rows, self._group)  # type: ignore[no-untyped-call]
+        return total
+
+
+class _Pooled(torch.autograd.Function):
+    """Sums of groups; each row gets the gradient of its group's."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, rows: _Rows, group: Tensor) -> Tensor:
+        ctx.save_for_backward(group)
+        return _times(rows, None, x)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        (group,) = ctx.saved_tensors
+        none = gradient.new_zeros(1, gradient.size(1))
+        return torch.cat([gradient, none]).index_select(0, group), None, None

@@ -96,8 +96,10 @@ def _both(
     dataset: Dataset, device: torch.device, warmup: int, checked: int, seeds: int, config: Config
 ) -> tuple[list[Seen], Seen]:
     """Some seeds alone, and all together."""
-    alone = [_one(dataset, config.replace(seed=seed), device, warmup) for seed in range(checked)]
-    return alone, _many(dataset, config, range(seeds), device, warmup)
+    alone = [
+        one_seed(dataset, config.replace(seed=seed), device, warmup) for seed in range(checked)
+    ]
+    return alone, many_seeds(dataset, config, range(seeds), device, warmup)
 
 
 def _difference(alone: Sequence[Seen], joint: Seen) -> float:
@@ -109,14 +111,14 @@ def _difference(alone: Sequence[Seen], joint: Seen) -> float:
     )
 
 
-def _one(dataset: Dataset, config: Config, device: torch.device, warmup: int) -> Seen:
+def one_seed(dataset: Dataset, config: Config, device: torch.device, warmup: int) -> Seen:
     """Seconds an epoch, losses and seconds in all of one seed alone."""
     clock = _Clock(1, warmup)
     experiment.pretrain(dataset, config, device=device, on_epoch=partial(clock.look, 0))
     return clock.pace(), clock.losses, clock.whole()
 
 
-def _many(
+def many_seeds(
     dataset: Dataset, config: Config, seeds: Sequence[int], device: torch.device, warmup: int
 ) -> Seen:
     """The same of several seeds together; an epoch is one of all of them."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -358,6 +359,32 @@ class Bench:
             "data set | seeds | one, s an epoch | together | ratio | target | losses differ by, "
             "weights at rest | in training"
         )
+        return _table(head, rows, found.values())
+
+    def coins(self) -> str:
+        """Runs together, and what they would take if their coins always fell alike."""
+        found = {
+            (r["dataset"], r["seeds"]): r
+            for r in self.records
+            if r["bench"] == "coins" and not r["device"].startswith("cpu")
+        }
+        rows = []
+        for name, runs in sorted(found, key=lambda key: (ORDER.index(key[0]), key[1])):
+            told = found[name, runs]
+            one, same = told["one_seconds"], list(told["same_coin_seconds"].values())
+            alike = statistics.fmean(same) if same else None
+            rows.append(
+                [
+                    name,
+                    str(runs),
+                    _number(one),
+                    _number(told["many_seconds"]),
+                    _ratio(told["many_seconds"], one),
+                    _number(alike),
+                    _ratio(alike, one),
+                ]
+            )
+        head = "data set | runs | one, s an epoch | together | ratio | coins alike | ratio"
         return _table(head, rows, found.values())
 
     def study(self, runs: Iterable[Record], processes: Sequence[int]) -> str:

@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lg2ar.adjacency import Adjacency, has_product
+from lg2ar.adjacency import Adjacency, Pools, has_product
 from lg2ar.data.batches import Store, as_store
 from lg2ar.encoders import GIN, Encoder
 from lg2ar.finetuning.network import Network, shuffled_parts
@@ -24,7 +24,7 @@ from lg2ar.finetuning.selection import Curve, curve_of
 from lg2ar.finetuning.splits import Split
 from lg2ar.graph import GraphBatch
 from lg2ar.layers import BatchNorm, pass_messages
-from lg2ar.ops import segment_sum, signed_log
+from lg2ar.ops import signed_log
 from lg2ar.sampling import private_randomness, repeatable, seed_from
 
 # Nodes and edges of all folds that are evaluated at a time.
@@ -112,7 +112,7 @@ class Blocks:
         x: Features, zero for what pads, ``[K, n, d_x]``.
         adjacency: Of all nodes, those that pad included.
         edge_weight: Of each edge, or None.
-        graph: The graph of each node among all ``K * g``; the one behind them for what pads.
+        pools: The nodes of each graph, of all ``K * g``; what pads is in none.
         nodes: How many nodes each block has, ``[K]``.
         graphs: How many graphs each block has, ``[K]``.
         rows: The number of each graph in the data, zero for what pads, ``[K, g]``.
@@ -121,7 +121,7 @@ class Blocks:
     x: Tensor
     adjacency: Adjacency
     edge_weight: Tensor | None
-    graph: Tensor
+    pools: Pools
     nodes: Tensor
     graphs: Tensor
     rows: Tensor
@@ -144,7 +144,7 @@ class Blocks:
             x=x.view(many, n, -1),
             adjacency=Adjacency(place[batch.edge_index], many * n),
             edge_weight=batch.edge_weight,
-            graph=graph.index_copy(0, place, home[batch.batch]),
+            pools=Pools(graph.index_copy(0, place, home[batch.batch]), many * g),
             nodes=torch.from_numpy(nodes).to(device),
             graphs=torch.from_numpy(graphs).to(device),
             rows=torch.zeros(many * g, dtype=torch.long, device=device)
@@ -163,8 +163,7 @@ class Blocks:
     def pooled(self, x: Tensor) -> Tensor:
         """Sums of each graph's nodes, ``[K, g, d]``."""
         many, g = self.rows.shape
-        total = segment_sum(x.reshape(-1, x.size(-1)), self.graph, many * g + 1)
-        return total[:-1].view(many, g, -1)
+        return self.pools.sums(x.reshape(-1, x.size(-1))).view(many, g, -1)
 
     def sizes(self) -> Tensor:
         """Nodes of each graph, at least one, ``[K, g, 1]``."""
