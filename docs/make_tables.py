@@ -11,15 +11,18 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from lg2ar.bench.scaling_chart import scaling_chart
 from lg2ar.bench.scaling_tables import Scaling
 from lg2ar.bench.tables import Bench
+from lg2ar.benchmarks import hyperparameters
 from lg2ar.config import Config
 from lg2ar.demo import SETTINGS
 from lg2ar.report.cells import cells
 from lg2ar.report.layouts import render
 from lg2ar.report.questions import findings, policies, probe_scaling
+from lg2ar.report.rows import in_papers_order
 from lg2ar.report.summary import brief, summary
 from lg2ar.report.tables import read_records, variants_table
 
@@ -53,13 +56,44 @@ def study(table: str, layout: str) -> str:
     return render(made, table, layout)
 
 
-def in_brief() -> str:
-    """A line for each data set: the learned policy with the settings of the findings."""
+def in_brief(preset: str) -> str:
+    """A line for each data set: the learned policy with the settings of a preset."""
     held = []
     for table in ("graph", "node"):
         made = cells(read_records(ROOT / "results" / f"{table}.jsonl"), table)
-        held += [cell for cell in made if cell.variant == "gru, preset=findings"]
+        held += [cell for cell in made if cell.variant == f"gru, preset={preset}"]
     return brief(held, ("paper", "paper-scaled", "strict"))
+
+
+def search() -> str:
+    """What the search for settings of each data set found."""
+    trials = read_records(ROOT / "results" / "search.jsonl")
+    lines = [
+        "| data set | trials | as in `findings`, best epoch | best | runs | its settings |",
+        "|---|---:|---:|---:|---:|---|",
+    ]
+    for name in in_papers_order(trial["dataset"] for trial in trials):
+        own = [trial for trial in trials if trial["dataset"] == name]
+        before = Config.make(hyperparameters(name, "findings")).to_dict()
+        # As the preset itself has it: the first trial changes nothing that is searched but features.
+        usual = next((t["value"] for t in own if not _changes(t["settings"], before)), None)
+        best = max(own, key=lambda trial: (len(trial["seeds"]), trial["value"]))
+        changed = _changes({**best["settings"], "epochs": best["epochs"]}, before)
+        lines.append(
+            f"| {name} | {len(own)} | {'–' if usual is None else f'{usual:.1f}'} "
+            f"| {best['value']:.1f} | {len(best['seeds'])} "
+            f"| {', '.join(f'{key} {value}' for key, value in changed.items()) or 'the same'} |"
+        )
+    return "\n".join(lines)
+
+
+def _changes(settings: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:
+    named = {"auto": ("given", "constant")}  # what `auto` comes to
+    return {
+        key: value
+        for key, value in settings.items()
+        if value != before[key] and value not in named.get(str(before[key]), ())
+    }
 
 
 def precisions() -> str:
@@ -132,7 +166,9 @@ TABLES: dict[str, Callable[[], str]] = {
         for table in ("graph", "node", "semi", "ablation", "cost")
         for layout in ("lg2ar", "summary", "md")
     },
-    "results, brief": in_brief,
+    "results, brief": lambda: in_brief("findings"),
+    "results, searched": lambda: in_brief("searched"),
+    "findings, search": search,
     "tuning, criteria": criteria,
     "findings": found,
     "findings, probe": lambda: scaling_of_the_probe("paper"),
