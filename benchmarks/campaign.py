@@ -1,4 +1,4 @@
-"""Many runs of the study on a GPU that is there for minutes.
+"""Many runs of the study on a GPU that is there for a limited time.
 
 The data travels as one small file, the runs as a list of jobs, and some processes take jobs until
 the time is over. What is finished is kept; the rest is left for another time.

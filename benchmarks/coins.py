@@ -6,7 +6,7 @@ step of its own. Here all runs are given the same coin, so that this is what suc
 at best, without what grouping costs. Several stacks of one data set show what stacking itself is
 worth there.
 
-python benchmarks/coins.py results/bench/h200.jsonl --datasets mutag,proteins,dd --stacks 2,5,10
+python benchmarks/coins.py results/bench/h200.jsonl --datasets mutag,proteins,dd
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ def measure(
     stacks: Annotated[str, typer.Option(help="Numbers of runs together.")] = "10",
     epochs: Annotated[int, typer.Option(help="Of each run.")] = 15,
     warmup: Annotated[int, typer.Option(help="Of these, not counted.")] = 5,
+    alike: Annotated[bool, typer.Option(help="Also with the same coin for all.")] = True,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
 ) -> None:
     """Seconds an epoch of one run, of several, and of several with the same coin."""
@@ -47,8 +48,8 @@ def measure(
         one_seed(dataset, config, place, warmup)  # pays for what is made once in a process
         alone = one_seed(dataset, config.replace(seed=1), place, warmup)[0]
         for runs in map(int, stacks.split(",")):
-            seconds = {}
-            for coin in (None, *COINS):
+            seconds: dict[str | None, float] = {}
+            for coin in (None, *(COINS if alike else ())):
                 with same_coin(coin):
                     seconds[coin] = many_seeds(dataset, config, range(runs), place, warmup)[0]
             told = record(
@@ -59,7 +60,8 @@ def measure(
                 seeds=runs,
                 one_seconds=alone,
                 many_seconds=seconds[None],
-                same_coin_seconds={coin: seconds[coin] for coin in COINS},
+                same_coin_seconds={coin: seconds[coin] for coin in COINS if alike},
+                warmup=warmup,
                 **settings(config, dataset),
             ) | {"seconds_per_epoch": seconds[None]}
             with out.open("a") as lines:

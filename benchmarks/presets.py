@@ -10,9 +10,10 @@ python benchmarks/presets.py again cora --most 4 --seeds 4 --steps 800 --jobs jo
 python benchmarks/presets.py best                 # rows of hyperparameters.toml
 
 The criterion is the accuracy of the protocol ``strict`` with seeds from 1000 on that no table has:
-their initial weights, draws, **folds and splits** are others than those that are reported. At node
-level it is the accuracy on the validation nodes, the mean of ``strict`` and ``paper``. The labels
-are the same, as in every search of the field; a table of searched settings says so.
+their initial weights, draws, **folds and random splits** are others than those that are reported.
+At node level it is the accuracy on the validation nodes, the mean of ``strict`` and ``paper``;
+public splits are the same for all seeds. The labels are the same, as in every search of the field;
+a table of searched settings says so.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from lg2ar.data.benchmarks import find_benchmark
 from lg2ar.data.dataset import Dataset
 from lg2ar.data.sources import open_source
 from lg2ar.devices import choose_device, device_name
-from lg2ar.errors import NonFiniteLossError
+from lg2ar.errors import InputError, NonFiniteLossError
 from lg2ar.experiment import pretrain_many
 from lg2ar.probes.linear_layer import linear_layer_accuracy
 from lg2ar.protocols import EPOCH_GRID, Memory, Reader
@@ -134,20 +135,22 @@ def again(
     with jobs.open("a") as lines:
         for name in names.split(","):
             own = [r for r in read(records) if (r["dataset"], r["base"]) == (name, base)]
-            for record in sorted(own, key=lambda r: -float(r["value"]))[:most]:
-                job = job_of(name, base, record["settings"], seeds, steps)
-                lines.write(json.dumps(job) + "\n")
+            own.sort(key=lambda r: -float(r["value"]))
+            # Each once, at the best that it was worth.
+            tried = {json.dumps(r["settings"], sort_keys=True): r["settings"] for r in own}
+            for settings in list(tried.values())[:most]:
+                lines.write(json.dumps(job_of(name, base, settings, seeds, steps)) + "\n")
 
 
 @app.command()
 def run(
-    jobs: Annotated[Path, typer.Argument(help="What ``ask`` wrote.")],
+    jobs: Annotated[Path, typer.Argument(help="What ``ask`` and ``again`` wrote.")],
     out: Annotated[Path, typer.Option(help="Records are appended to it.")] = RECORDS,
     seconds: Annotated[float, typer.Option(help="No run is begun after these.")] = 1e9,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     only: Annotated[str, typer.Option(help="These data sets, separated by commas.")] = "",
 ) -> None:
-    """Run settings that have no record yet, each with the seeds of the search."""
+    """Run settings that have no record yet."""
     begin, memory = time.monotonic(), Memory()
     done = {key(record) for record in read(out)}
     for job in read(jobs):
@@ -158,6 +161,7 @@ def run(
         record = measure(job, choose_device(device), memory)
         with out.open("a") as lines:
             lines.write(json.dumps(record) + "\n")
+        done.add(key(job))
         print(job["dataset"], record["value"], record["epochs"], job["settings"], flush=True)
 
 
@@ -190,7 +194,12 @@ def proposals(
     probe = optuna.create_study().ask()
     for setting, kind in space.items():
         kind.suggest(probe, setting)
-    past = [r for r in records if (r["dataset"], r["base"]) == (name, base)]
+    past = [
+        record
+        for record in records
+        if (record["dataset"], record["base"]) == (name, base)
+        and record["settings"].keys() == space.keys()  # else it was worth what it was by others
+    ]
     for record in past:
         values = {k: kind.nearest(record["settings"][k]) for k, kind in space.items()}
         trial = optuna.trial.create_trial(
@@ -251,6 +260,8 @@ def measure(job: dict[str, Any], device: torch.device, memory: Memory) -> dict[s
     if level == "graph":
         grid = [epochs for epochs in EPOCH_GRID if epochs <= config.epochs]
     seeds = tuple(job.get("seeds", seeds_of(dataset)))
+    if min(seeds) < FIRST_SEED:
+        raise InputError(f"seeds {list(seeds)}: the search has those from {FIRST_SEED} on alone.")
     readers = [Reader(dataset, seed, device) for seed in seeds]
     curve: dict[int, list[float]] = {}
 

@@ -23,7 +23,7 @@ from lg2ar.report.cells import cells
 from lg2ar.report.layouts import render
 from lg2ar.report.questions import findings, policies, probe_scaling
 from lg2ar.report.rows import in_papers_order
-from lg2ar.report.summary import brief, summary
+from lg2ar.report.summary import NONE, brief, summary
 from lg2ar.report.tables import read_records, variants_table
 
 ROOT = Path(__file__).parent.parent
@@ -75,12 +75,13 @@ def search() -> str:
     for name in in_papers_order(trial["dataset"] for trial in trials):
         own = [trial for trial in trials if trial["dataset"] == name]
         before = Config.make(hyperparameters(name, "findings")).to_dict()
-        # As the preset itself has it: the first trial changes nothing that is searched but features.
+        # The first whose settings are the preset's.
         usual = next((t["value"] for t in own if not _changes(t["settings"], before)), None)
         best = max(own, key=lambda trial: (len(trial["seeds"]), trial["value"]))
         changed = _changes({**best["settings"], "epochs": best["epochs"]}, before)
+        told = NONE if usual is None else f"{usual:.1f}"
         lines.append(
-            f"| {name} | {len(own)} | {'–' if usual is None else f'{usual:.1f}'} "
+            f"| {name} | {len(own)} | {told} "
             f"| {best['value']:.1f} | {len(best['seeds'])} "
             f"| {', '.join(f'{key} {value}' for key, value in changed.items()) or 'the same'} |"
         )

@@ -654,5 +654,7 @@ def test_the_study_is_made_of_what_its_runs_took() -> None:
     assert "| dd | 1 | 10 | 2 | 360 |" in told
     assert told.endswith("3 of 240 runs.")
     everywhere = [study_run(name, 4.0) for name in ORDER]
-    assert "all take 6 to 12 minutes;" in Bench([], []).study(everywhere, (4, 2))
+    assert "all are 24 minutes of one process, 6 to 12 of 4 or 2 side by side;" in Bench(
+        [], []
+    ).study(everywhere, (4, 2))
     assert Bench([], []).study(others, (4, 2)) == NOT_RUN

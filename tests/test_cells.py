@@ -169,6 +169,18 @@ def test_a_run_done_again_for_another_protocol_keeps_the_first() -> None:
     assert {cell.protocol: cell.mean for cell in ours([first, again, other])} == {"paper": 66}
 
 
+def test_runs_count_however_their_steps_were_done() -> None:
+    captured = {"hidden": 8, "step": "captured", "precision": "tf32"}
+    plain = {"hidden": 8, "step": "plain", "precision": "float32"}
+    records = [
+        run(score("strict", 9, 70), config=captured),
+        run(score("strict", 9, 74), config=plain, seed=1),  # the study was ended elsewhere
+        run(score("nested", 9, 60), config=plain),  # and read in another way
+    ]
+    found = {cell.protocol: (cell.mean, cell.runs) for cell in ours(records)}
+    assert found == {"strict": (72, 2), "nested": (60, 1)}
+
+
 def test_a_run_done_again_on_other_data_keeps_nothing() -> None:
     first, again = (
         {**run(score(name, 9, value)), "data": {"fingerprint": name, "more": name}}

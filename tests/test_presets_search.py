@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 from lg2ar.benchmarks import hyperparameters
 from lg2ar.config import Config, Level
 from lg2ar.data.toy import toy_graphs, toy_nodes
-from lg2ar.errors import NonFiniteLossError
+from lg2ar.errors import InputError, NonFiniteLossError
 from lg2ar.probes import linear_layer_accuracy
 from lg2ar.protocols import Memory, Reader
 from lg2ar.study.plan import TABLES
@@ -79,7 +79,11 @@ def test_settings_are_asked_for_run_once_and_chosen(
     assert first["settings"][own] == SMALL[own]  # the preset's own come first
     assert ("hops" in first["settings"]) == (level == "node")  # no head here cuts by hops
     for setting, value in second["settings"].items():
-        known = {**SPACES["graph"], "features": search.WITH_FEATURES}
+        known = {
+            **SPACES["graph"],
+            "learning_rate": search.LEARNING_RATES,
+            "features": search.WITH_FEATURES,
+        }
         kind = (search.NODE_SPACE if level == "node" else known)[setting]
         assert kind.nearest(value) == value
     call("run", str(jobs), "--out", str(out), "--device", "cpu")
@@ -107,8 +111,13 @@ def test_the_best_are_run_again_with_more_seeds_and_steps(
     jobs, out = tmp_path / "jobs.jsonl", tmp_path / "out.jsonl"
     tried = [{"hidden": 8, "learning_rate": rate} for rate in (0.001, 0.002, 0.003)]
     old = [
-        {**search.job_of("cora", "paper", settings, 1, 10), "value": value, "epochs": 10}
-        for settings, value in zip(tried, (70.0, 90.0, 80.0), strict=True)
+        {**search.job_of("cora", "paper", settings, 1, steps), "value": value, "epochs": 10}
+        for settings, value, steps in [
+            (tried[0], 70.0, 10),
+            (tried[1], 90.0, 10),
+            (tried[1], 85.0, 25),
+            (tried[2], 80.0, 10),
+        ]
     ]
     out.write_text("".join(json.dumps(record) + "\n" for record in old))
     asking = ["again", "cora", "--most", "2", "--base", "paper", "--seeds", "2", "--steps", "25"]
@@ -119,9 +128,10 @@ def test_the_best_are_run_again_with_more_seeds_and_steps(
     assert all((job["seeds"], job["steps"]) == ([1000, 1001], 25) for job in wanted)
     worse = {**wanted[1], "value": 75.0, "epochs": 25}
     assert search.winner("cora", "paper", [*old, worse]) == worse  # what more seeds have borne out
+    jobs.write_text(2 * jobs.read_text())  # asked for twice, run once
     told = ["run", str(jobs), "--out", str(out), "--device", "cpu"]
     assert CliRunner().invoke(search.app, told, catch_exceptions=False).exit_code == 0
-    assert [sorted(map(int, record["curve"])) for record in lines(out)[3:]] == [[0, 10, 25]] * 2
+    assert [sorted(map(int, record["curve"])) for record in lines(out)[4:]] == [[0, 10, 25]] * 2
 
 
 @pytest.mark.parametrize("name", ["mutag", "cora"])
@@ -145,7 +155,9 @@ def test_the_reported_seeds_and_folds_are_not_looked_at(
     record = search.measure(job, search.choose_device("cpu"), Memory())
     assert record["value"] == 50
     assert seeds["read"] == seeds["trained"] == list(record["seeds"])
-    assert min(record["seeds"]) >= max(table.seeds for table in TABLES.values())
+    assert min(record["seeds"]) >= 1000 > 10 + max(table.seeds for table in TABLES.values())
+    with pytest.raises(InputError, match="from 1000 on"):
+        search.measure({**job, "seeds": [10, 1000]}, search.choose_device("cpu"), Memory())
 
 
 def test_settings_are_compared_by_strict_folds_or_by_validation_nodes(search: ModuleType) -> None:
@@ -187,6 +199,7 @@ def test_settings_that_break_down_are_recorded_as_worth_nothing(
 
 def test_the_preset_is_what_the_records_say(script: ModuleType) -> None:
     records = lines(Path(__file__).parents[1] / "results" / "search.jsonl")
+    assert min(seed for record in records for seed in record["seeds"]) >= 1000
     names = {record["dataset"] for record in records}
     assert names == {name for table in ("graph", "node") for name in TABLES[table].datasets} - {
         "wikics"
@@ -194,3 +207,13 @@ def test_the_preset_is_what_the_records_say(script: ModuleType) -> None:
     for name in names:
         row = tomllib.loads(script.row(name, script.winner(name, "findings", records)))[name]
         assert hyperparameters(name, "searched") == {**hyperparameters(name, "findings"), **row}
+
+
+def test_optuna_hears_only_of_trials_in_its_space(script: ModuleType) -> None:
+    inside = {key: kind.nearest(1) for key, kind in script.NODE_SPACE.items()} | {"norm": False}
+    record = {"dataset": "cora", "base": "findings", "value": 50.0}
+    plain = script.proposals("cora", "findings", 2, [])
+    strange = [{**record, "settings": {**inside, "row_normalise": True}}]
+    assert script.proposals("cora", "findings", 1, strange) == plain[:1]  # still the preset's first
+    known = script.proposals("cora", "findings", 1, [{**record, "settings": inside}])
+    assert known != plain[:1]

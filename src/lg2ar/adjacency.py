@@ -171,7 +171,7 @@ def _times(rows: _Rows, weight: Tensor | None, x: Tensor) -> Tensor:
 
 
 class Pools:
-    """Rows that are added up in groups, some in none; each group's lie one behind the other.
+    """Rows that are added up in groups, in any order; a row may be in none.
 
     Where sums must repeat themselves bit by bit, PyTorch adds to each group one row after the
     other, which takes long for groups of many rows. Here a group is a compressed row.

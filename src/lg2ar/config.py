@@ -18,6 +18,11 @@ from lg2ar.errors import InputError
 
 Level = Literal["graph", "node"]
 
+# Settings that say how steps are done, which a run settles itself where it is left open. Runs that
+# differ in them alone are of the same settings: a study may be begun on one device and ended on
+# another.
+HOW = ("step", "precision")
+
 HEAD_NAMES = ("identity", "node-dropping", "edge-perturbation", "sub-graph", "feature-masking")
 
 

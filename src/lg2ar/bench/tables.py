@@ -412,7 +412,10 @@ class Bench:
         rest = f"{done} of {POLICIES * SEEDS * len(ORDER)} runs"
         if len(rows) == len(ORDER):
             low, high = (f"{whole / 60 / count:.0f}" for count in processes)
-            rest += f"; at this pace all take {low} to {high} minutes; the target is 30"
+            rest += (
+                f"; all are {whole / 60:.0f} minutes of one process, {low} to {high} of "
+                f"{processes[0]} or {processes[1]} side by side; the target is 30"
+            )
         return _table(head, rows, own) + f"\n\n{rest}."
 
     def projection(self, probes: Iterable[Record]) -> str:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lg2ar.benchmarks import Published
-from lg2ar.config import in_todays_words
+from lg2ar.config import HOW, in_todays_words
 from lg2ar.data.benchmarks import BENCHMARKS
 from lg2ar.errors import InputError
 from lg2ar.report.rows import (
@@ -197,10 +197,13 @@ def _settings(run: Run, part: str) -> Mapping[str, Any]:
 
 
 def check_alike(runs: Sequence[Run]) -> None:
-    """Refuse to average runs of different settings or different data."""
+    """Refuse to average runs of different settings or different data.
+
+    Runs whose steps were done in different ways are averaged: each record says how it was done.
+    """
     first = runs[0]
     for run in runs[1:]:
-        for part, left_out in (("config", {"seed"}), ("data", set())):
+        for part, left_out in (("config", {"seed", *HOW}), ("data", set())):
             one, other = (in_todays_words(_settings(item, part)) for item in (first, run))
             shared = (one.keys() & other.keys()) - left_out
             differ = sorted(key for key in shared if one[key] != other[key])

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
+from lg2ar.config import HOW
 from lg2ar.errors import InputError
 
 
@@ -226,7 +227,10 @@ def _evaluations(fields: Fields) -> Iterator[Evaluation]:
 
 
 def _same_settings(run: Run, other: Run) -> bool:
-    """Whether two records agree in all that both know of their settings and of their data."""
+    """Whether two records agree in all that both know of their settings and of their data.
+
+    How steps were done is no part of it, as it is none for the study that made them.
+    """
     pairs = [
         (run.fields.get("config"), other.fields.get("config")),
         (run.fields.values.get("data", {}), other.fields.values.get("data", {})),
@@ -234,7 +238,9 @@ def _same_settings(run: Run, other: Run) -> bool:
     if not all(isinstance(part, Mapping) for pair in pairs for part in pair):
         return False
     return all(
-        ours[key] == theirs[key] for ours, theirs in pairs for key in ours.keys() & theirs.keys()
+        ours[key] == theirs[key]
+        for ours, theirs in pairs
+        for key in ours.keys() & theirs.keys() - set(HOW)
     )
 
 

@@ -44,6 +44,8 @@ def brief(cells: Sequence[Cell], protocols: Sequence[str]) -> str:
         protocols: Which of them to show; of the last one also the untrained encoder.
     """
     ours = [cell for cell in cells if cell.runs and cell.protocol in protocols]
+    if not ours:
+        return "*not run yet*"
     last = protocols[-1]
     shown = [f"`{protocol}`" for protocol in protocols]
     head = ["data set", "runs", "published", *shown, f"untrained, {shown[-1]}", "difference"]

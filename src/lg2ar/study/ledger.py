@@ -10,7 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from lg2ar.config import Config
+from lg2ar.config import HOW, Config
 from lg2ar.devices import device_name
 from lg2ar.engines import Crew, drive
 from lg2ar.errors import InputError
@@ -117,10 +117,6 @@ class Ledger:
         return {
             e["protocol"]: record for record in self._same(planned) for e in record["evaluations"]
         }
-
-
-# Settings that say how steps are done, which a run settles itself where it is left open.
-HOW = ("step", "precision")
 
 
 def _as_asked(config: Config, done: Mapping[str, Any]) -> bool:
