@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import gc
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -138,8 +139,12 @@ def work(
     broken = 0
     with tempfile.TemporaryDirectory() as taken:
         line = [sys.executable, __file__, "one", str(jobs), str(out), taken]
+        # Threads of several processes on the same cores wait for each other.
+        threads = str(max(1, (os.cpu_count() or 1) // workers))
+        own = {"OMP_NUM_THREADS": threads, **os.environ}
         started = [
-            subprocess.Popen([*line, str(number), str(end), device]) for number in range(workers)
+            subprocess.Popen([*line, str(number), str(end), device], env=own)
+            for number in range(workers)
         ]
         for process in started:
             try:

@@ -85,6 +85,7 @@ def test_workers_do_each_job_once_and_what_they_did_is_merged(
     file, out, kept = tmp_path / "jobs.jsonl", tmp_path / "out", tmp_path / "kept.jsonl"
     # Runs without training: the work of reading them is left.
     asked = ["graph", "--datasets", "mutag", "--variants", "untrained", "--protocols", "strict"]
+    asked += ["--preset", "findings"]
     call(campaign, "jobs", file, *asked, "--seeds", "4", "--together", "1")
     file.write_text('{"table": "graph"}\n' + file.read_text())  # one that cannot be done first
     call(campaign, "work", file, "--out", out, "--workers", "2", "--device", "cpu")
