@@ -7,6 +7,7 @@ sizes are as small as they can be.
 from __future__ import annotations
 
 import dataclasses
+import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -25,8 +26,10 @@ from lg2ar.data.batches import GraphStore  # noqa: E402
 from lg2ar.data.dataset import Dataset  # noqa: E402
 from lg2ar.distributed import Team  # noqa: E402
 from lg2ar.errors import InputError, NonFiniteLossError  # noqa: E402
+from lg2ar.fast import arrangement, network, objective, recurrence, suitability  # noqa: E402
 from lg2ar.fast import engine as engine_module  # noqa: E402
-from lg2ar.fast import network, objective, suitability  # noqa: E402
+from lg2ar.fast import trainer as trainer_module  # noqa: E402
+from lg2ar.fast.arrangement import Lane  # noqa: E402
 from lg2ar.fast.data import PairData  # noqa: E402
 from lg2ar.fast.engine import Engine, Size  # noqa: E402
 from lg2ar.fast.kernels import cutting  # noqa: E402
@@ -367,7 +370,7 @@ def test_recurrence_is_a_gru(runs: int, steps: int, hidden: int) -> None:
     weights = _weights(grus)
     x = torch.randn(runs, steps, 6, device=DEVICE, requires_grad=True)
     names = ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0")
-    last = captured_gru(x, *(weights[name] for name in names))
+    last = captured_gru(1, x, *(weights[name] for name in names))
     target = torch.randn(runs, hidden, device=DEVICE)
     (last * target).sum().backward()  # type: ignore[no-untyped-call]
     for run, gru in enumerate(grus):
@@ -430,6 +433,53 @@ def test_a_run_becomes_what_it_would_have_become_alone() -> None:
     if DEVICE.type == "cpu":  # a GPU multiplies many matrices in another order than one
         for name, value in alone.result().items():
             assert torch.equal(together[1].result()[name], value), name
+
+
+def test_runs_beside_each_other_become_what_they_would_have_become_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With fewer lanes than stacks, so that some take turns."""
+    monkeypatch.setattr(trainer_module, "arrange", lambda runs, *_: [1] * runs)
+    monkeypatch.setattr(engine_module, "LANES", 2)
+    monkeypatch.setattr(arrangement, "LANES", 2)
+    beside = _trainers([3, 4, 5], hidden=2)
+    assert [t.engine.lane for t in beside] == [Lane(0, 2), Lane(1, 2), Lane(0, 2)]
+    run_epoch_together(beside)
+    for ours in beside:
+        (own,) = _trainers([ours.engine.seeds[0]], hidden=2)
+        own.fit(lambda _: [], 1)
+        for one, other in zip(ours.history, own.history, strict=True):
+            assert one.loss == pytest.approx(other.loss, rel=TOLERANCE)
+            assert (one.draws, one.base_steps) == (other.draws, other.base_steps)
+        if DEVICE.type == "cpu":
+            for name, value in own.result().items():
+                assert torch.equal(ours.result()[name], value), name
+
+
+def test_small_runs_are_stacked_and_large_ones_are_not() -> None:
+    graph = random_graphs(5, 6)
+    config = _config(batch_size=5)
+    assert arrangement.arrange(3, config, graph) == [3]
+    assert arrangement.arrange(10, config, graph) == [5, 5]
+    assert arrangement.arrange(7, config, graph) == [4, 3]
+    assert not arrangement.busy(config, graph)
+    large = config.replace(hidden=1 << 16, layers=64)
+    assert arrangement.arrange(7, large, graph) == [1] * 7
+    assert [arrangement.lane_of(place, 7).place for place in range(7)] == [0, 1, 2, 3, 4, 0, 1]
+
+
+def test_programs_of_all_lanes_find_room_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The GRU's programs wait for each other: one that is not on the device would never come."""
+    processors = 132
+    properties = types.SimpleNamespace(multi_processor_count=processors)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: properties)
+    for lanes in (1, 2, 5):
+        for hidden in (32, 256, 512, 2048):
+            waves = recurrence._waves(10, hidden, torch.device("cuda"), lanes)
+            assert sorted(i for wave, *_ in waves for i in range(10)[wave]) == list(range(10))
+            for wave, units, programs in waves:
+                assert units * programs >= hidden
+                assert (wave.stop - wave.start) * programs * lanes <= processors
 
 
 def test_a_resumed_run_goes_on_as_if_it_had_not_stopped() -> None:

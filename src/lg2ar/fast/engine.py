@@ -3,14 +3,15 @@
 On a CUDA device a step is captured once for every size of batch and side of the coin, and then
 replayed: nothing but its launch is left to the host, which looks at the device once an epoch.
 
-One engine at a time trains on a device: the GRU's programs wait for each other, and captures use
-streams that all engines share.
+Several engines train on a device at the same time only in lanes of their own
+(:func:`run_epoch_beside`): the GRU's programs wait for each other and must all find room, and what
+runs at the same time must not share a stream, nor the working memory that comes with it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -20,11 +21,11 @@ from torch import Tensor
 
 from lg2ar.config import Config
 from lg2ar.data.batches import epoch_batches
+from lg2ar.fast.arrangement import LANES, Lane
 from lg2ar.fast.data import NODES, PAIRS, PairData
 from lg2ar.fast.kernels import optimising
 from lg2ar.fast.step import Step
 from lg2ar.fast.streams import stream_beside
-from lg2ar.graph import GraphBatch
 from lg2ar.model import Method
 from lg2ar.sampling import seed_from
 from lg2ar.training import forget_peak_memory
@@ -107,8 +108,8 @@ class Engine:
         models: One a run, alike but for their weights.
         config: The settings; ``seed`` apart, those of all runs.
         seeds: Of the runs.
-        graph: All graphs, features included.
-        device: Where to train.
+        data: All graphs, where to train.
+        lane: Among the engines that run beside each other.
     """
 
     def __init__(
@@ -116,15 +117,14 @@ class Engine:
         models: Sequence[Method],
         config: Config,
         seeds: Sequence[int],
-        graph: GraphBatch,
-        device: torch.device,
+        data: PairData,
+        lane: Lane | None = None,
     ) -> None:
-        if device.type == "cuda" and device.index is None:
-            device = torch.device("cuda", torch.cuda.current_device())
-        self.config, self.seeds, self.device = config, tuple(seeds), device
-        self.data = PairData(graph, config.ratio, device)
+        self.config, self.seeds, self.lane = config, tuple(seeds), lane or Lane()
+        self.data, self.device = data, data.device
+        device = self.device
         forget_peak_memory(device)  # that of training is of interest
-        self.step = Step(config, self.data.wanted, self.data.search)
+        self.step = Step(config, data.wanted, data.search, self.lane)
         self.shapes = {name: p.shape for name, p in models[0].named_parameters()}
         self.places, width = _layout(self.shapes)
         runs = len(models)
@@ -167,6 +167,7 @@ class Engine:
         )
         heads = len(self.config.heads)
         self._log = empty(steps, runs, 1 + heads + 2 + 2, dtype=torch.float64)
+        self._found = self._log  # what is read of it, once an epoch is over
 
     # --- weights in and out ---------------------------------------------------------------
 
@@ -227,26 +228,47 @@ class Engine:
 
     # --- an epoch -------------------------------------------------------------------------
 
-    def run_epoch(self, number: int) -> list[Tally]:
-        """Train all runs for one epoch."""
-        on_device = torch.cuda.device(self.device) if self.device.type == "cuda" else nullcontext()
-        with on_device:
-            return self._run_epoch(number)
+    def begin(self, number: int) -> int:
+        """Get ready for an epoch; gives the number of its steps."""
+        with self._in_lane():
+            plan = self._plans.pop(number, None) or self._plan(number)
+            self._prepare()
+            plan.write(self._schedule)
+            self._cursor.zero_()
+        self._plans = {number: plan}
+        return len(plan.steps)
 
-    def _run_epoch(self, number: int) -> list[Tally]:
-        plan = self._plans.pop(number, None) or self._plan(number)
-        self._prepare()
-        plan.write(self._schedule)
-        self._cursor.zero_()
-        for size, mode in plan.steps:
-            self._replay(size, mode)
-        finite = self.weights.isfinite().all(1) & self.statistics.isfinite().all(1)
-        found = torch.cat([self._log.flatten(), finite.double()])
-        self._plans = {number + 1: self._plan(number + 1)}  # while the device is busy
-        values = found.cpu()  # the epoch's one look at the device
-        runs = len(self.seeds)
+    def take_step(self, number: int, place: int) -> None:
+        """Launch one step of the epoch that was begun."""
+        with self._in_lane():
+            self._replay(*self._plans[number].steps[place])
+
+    def close(self, number: int) -> None:
+        """Launch what sums the epoch up, and plan the next one while the device is busy."""
+        with self._in_lane():
+            finite = self.weights.isfinite().all(1) & self.statistics.isfinite().all(1)
+            self._found = torch.cat([self._log.flatten(), finite.double()])
+        self._plans[number + 1] = self._plan(number + 1)
+
+    def tallies(self, number: int) -> list[Tally]:
+        """Wait for the end of the epoch, and look at what happened in it."""
+        with self._in_lane():
+            values = self._found.cpu()  # the epoch's one look at the device
+        coin, runs = self._plans.pop(number).coin, len(self.seeds)
         log, kept = values[:-runs].view_as(self._log), values[-runs:].tolist()
-        return [self._tally(log[:, run], plan.coin[:, run], bool(kept[run])) for run in range(runs)]
+        return [self._tally(log[:, run], coin[:, run], bool(kept[run])) for run in range(runs)]
+
+    @contextmanager
+    def _in_lane(self) -> Iterator[None]:
+        """Launch on the lane's own stream, after what has been launched so far."""
+        if self.device.type != "cuda":
+            yield
+            return
+        with torch.cuda.device(self.device):
+            stream = stream_beside(self.device, "lane", self.lane.place)
+            stream.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(stream):
+                yield
 
     def _batches(self, number: int) -> list[list[np.ndarray]]:
         """The graphs of every step, for every run."""
@@ -361,7 +383,8 @@ class Engine:
         """Take the step once, for what it compiles and allocates, and then record it."""
         before, cursor = self.snapshot(), self._cursor.clone()
         forget_peak_memory(self.device)
-        stream, current = stream_beside(self.device, "capture"), torch.cuda.current_stream()
+        stream = stream_beside(self.device, "capture", self.lane.place)
+        current = torch.cuda.current_stream()
         stream.wait_stream(current)
         with torch.cuda.stream(stream), _precision(self.config.precision):
             self._step(size, mode)
@@ -471,6 +494,27 @@ class Engine:
             config.weight_decay,
             BLOCK=block,
         )
+
+
+def run_epoch_beside(engines: Sequence[Engine], number: int) -> list[list[Tally]]:
+    """Train the runs of all engines for one epoch, those of as many engines at a time as can be."""
+    tallies = []
+    for first in range(0, len(engines), LANES):
+        beside = engines[first : first + LANES]
+        try:
+            steps = {engine.begin(number) for engine in beside}
+            for place in range(max(steps)):  # all have the same number
+                for engine in beside:
+                    engine.take_step(number, place)
+            for engine in beside:
+                engine.close(number)
+            tallies += [engine.tallies(number) for engine in beside]
+        except BaseException:
+            # Nothing may be let go of that a lane is still reading.
+            if beside[0].device.type == "cuda":
+                torch.cuda.synchronize(beside[0].device)
+            raise
+    return tallies
 
 
 def _layout(shapes: Mapping[str, torch.Size]) -> tuple[dict[str, tuple[int, int]], int]:

@@ -15,13 +15,13 @@ from lg2ar.fast.kernels import recurrence
 class _GRU(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor, b_hh: Tensor
+        ctx: Any, lanes: int, x: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor, b_hh: Tensor
     ) -> Tensor:
         runs, steps, hidden = x.size(0), x.size(1), w_hh.size(2)
         inputs = multiply(x, w_ih.transpose(1, 2)) + b_ih.unsqueeze(1)
         states = x.new_zeros(runs, steps + 1, hidden)
         saved = x.new_empty(runs, steps, 4, hidden)
-        for wave, units, programs in _waves(runs, hidden, x.device):
+        for wave, units, programs in _waves(runs, hidden, x.device, lanes):
             counter = torch.zeros(runs, dtype=torch.int32, device=x.device)
             recurrence.recur[((wave.stop - wave.start) * programs,)](
                 inputs[wave],
@@ -40,6 +40,7 @@ class _GRU(torch.autograd.Function):
                 num_warps=8 if hidden >= 256 else 4,
             )
         ctx.save_for_backward(x, w_ih, w_hh, states, saved)
+        ctx.lanes = lanes
         return states[:, -1]
 
     @staticmethod
@@ -49,7 +50,7 @@ class _GRU(torch.autograd.Function):
         runs, steps, hidden = x.size(0), x.size(1), w_hh.size(2)
         g = g.contiguous()
         from_inputs, from_states = (x.new_empty(runs, steps, 3 * hidden) for _ in range(2))
-        for wave, units, programs in _waves(runs, hidden, x.device):
+        for wave, units, programs in _waves(runs, hidden, x.device, ctx.lanes):
             counter = torch.zeros(runs, dtype=torch.int32, device=x.device)
             recurrence.recur_backward[((wave.stop - wave.start) * programs,)](
                 w_hh[wave],
@@ -67,8 +68,9 @@ class _GRU(torch.autograd.Function):
                 BH=block_of(hidden, 1 << 20),
                 num_warps=8 if hidden >= 256 else 4,
             )
-        d_x = multiply(from_inputs, w_ih) if ctx.needs_input_grad[0] else None
+        d_x = multiply(from_inputs, w_ih) if ctx.needs_input_grad[1] else None
         return (
+            None,
             d_x,
             outer(from_inputs, x),
             outer(from_states, states[:, :-1]),
@@ -77,10 +79,15 @@ class _GRU(torch.autograd.Function):
         )
 
 
-def _waves(runs: int, hidden: int, device: torch.device) -> list[tuple[slice, int, int]]:
-    """Which runs to launch together, how many units a program has, how many programs a run."""
+def _waves(
+    runs: int, hidden: int, device: torch.device, lanes: int
+) -> list[tuple[slice, int, int]]:
+    """Which runs to launch together, how many units a program has, how many programs a run.
+
+    All programs of all lanes must find room at the same time, as they wait for each other.
+    """
     if device.type == "cuda":
-        processors = torch.cuda.get_device_properties(device).multi_processor_count
+        processors = torch.cuda.get_device_properties(device).multi_processor_count // lanes
         units = 16
         while -(-hidden // units) > processors:
             units *= 2
@@ -91,7 +98,7 @@ def _waves(runs: int, hidden: int, device: torch.device) -> list[tuple[slice, in
     return [(slice(at, min(at + many, runs)), units, programs) for at in range(0, runs, many)]
 
 
-def gru(x: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor, b_hh: Tensor) -> Tensor:
-    """The last state of a GRU over ``[S, T, d]``, ``[S, h]``."""
-    last: Tensor = _GRU.apply(x, w_ih, w_hh, b_ih, b_hh)  # type: ignore[no-untyped-call]
+def gru(lanes: int, x: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor, b_hh: Tensor) -> Tensor:
+    """The last state of a GRU over ``[S, T, d]``, ``[S, h]``, with so many lanes on the device."""
+    last: Tensor = _GRU.apply(lanes, x, w_ih, w_hh, b_ih, b_hh)  # type: ignore[no-untyped-call]
     return last

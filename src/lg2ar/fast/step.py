@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from lg2ar.config import Config
+from lg2ar.fast.arrangement import Lane
 from lg2ar.fast.dense import linear, product
 from lg2ar.fast.heads import Cutter, Weights
 from lg2ar.fast.kernels import cutting
@@ -65,10 +66,13 @@ class Step:
         config: The settings.
         wanted: See :class:`~lg2ar.fast.heads.Cutter`.
         search: See there.
+        lane: Where it runs.
     """
 
-    def __init__(self, config: Config, wanted: Tensor, search: int) -> None:
-        self.config = config
+    def __init__(
+        self, config: Config, wanted: Tensor, search: int, lane: Lane | None = None
+    ) -> None:
+        self.config, self.lane = config, lane or Lane()
         self.heads = config.heads
         self.cutter = Cutter(config, wanted, search)
         self.parts = [
@@ -187,7 +191,7 @@ class Step:
             yield lambda: None
             return
         main = torch.cuda.current_stream()
-        beside = stream_beside(self.kind_of.device, "policy")
+        beside = stream_beside(self.kind_of.device, "policy", self.lane.place)
         beside.wait_stream(main)
         with torch.cuda.stream(beside):
             yield lambda: main.wait_stream(beside)
@@ -281,7 +285,7 @@ class Step:
             weights[f"policy.gru.{name}_l0"]
             for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
         ]
-        last = gru(ordered, *gates).unsqueeze(1)
+        last = gru(self.lane.of, ordered, *gates).unsqueeze(1)
         at = "policy.output"
         return linear(last, weights[f"{at}.weight"], weights[f"{at}.bias"]).squeeze(1)
 

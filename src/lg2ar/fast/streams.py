@@ -8,6 +8,6 @@ import torch
 
 
 @cache
-def stream_beside(device: torch.device, purpose: str) -> torch.cuda.Stream:
-    """The stream for a purpose, such as capturing."""
+def stream_beside(device: torch.device, purpose: str, lane: int = 0) -> torch.cuda.Stream:
+    """The stream for a purpose, such as capturing; each lane has its own."""
     return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from itertools import islice
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from lg2ar.config import Config
-from lg2ar.fast.engine import Engine, Tally
+from lg2ar.fast.arrangement import arrange, lane_of
+from lg2ar.fast.data import PairData
+from lg2ar.fast.engine import Engine, Tally, run_epoch_beside
 from lg2ar.graph import GraphBatch
 from lg2ar.model import Method
 from lg2ar.records import EpochRecord
@@ -125,25 +128,35 @@ class CapturedTrainer(Trainer):
 
 
 def run_epoch_together(trainers: Sequence[CapturedTrainer]) -> list[EpochRecord]:
-    """Train all runs of an engine for one epoch."""
-    engine, number = trainers[0].engine, trainers[0].epoch + 1
+    """Train all runs of some engines for one epoch."""
+    engines, number = list(dict.fromkeys(t.engine for t in trainers)), trainers[0].epoch + 1
     start = time.perf_counter()
-    tallies = engine.run_epoch(number)
+    tallies = dict(zip(engines, run_epoch_beside(engines, number), strict=True))
     seconds = time.perf_counter() - start
-    peak = engine.peak or peak_memory(engine.device)
+    peak = max(engine.peak for engine in engines) or peak_memory(engines[0].device)
     return [
-        trainer.take(tally, seconds / len(trainers), peak)
-        for trainer, tally in zip(trainers, tallies, strict=True)
+        trainer.take(tallies[trainer.engine][trainer.place], seconds / len(trainers), peak)
+        for trainer in trainers
     ]
 
 
 def captured_trainers(
     models: Sequence[Method], configs: Sequence[Config], graph: GraphBatch, device: torch.device
 ) -> list[CapturedTrainer]:
-    """Trainers of some runs, alike but for their seeds, that share an engine."""
-    with private_randomness():
-        engine = Engine(models, configs[0], [config.seed for config in configs], graph, device)
-    return [
-        CapturedTrainer(model, engine, place, config)
-        for place, (model, config) in enumerate(zip(models, configs, strict=True))
-    ]
+    """Trainers of some runs, alike but for their seeds, that share engines."""
+    if device.type == "cuda" and device.index is None:
+        device = torch.device("cuda", torch.cuda.current_device())
+    stacks = arrange(len(models), configs[0], graph)
+    data = PairData(graph, configs[0].ratio, device)
+    every = iter(zip(models, configs, strict=True))
+    trainers = []
+    for at, runs in enumerate(stacks):
+        own, settings = zip(*islice(every, runs), strict=True)
+        seeds = [config.seed for config in settings]
+        with private_randomness():
+            engine = Engine(own, configs[0], seeds, data, lane_of(at, len(stacks)))
+        trainers += [
+            CapturedTrainer(model, engine, place, config)
+            for place, (model, config) in enumerate(zip(own, settings, strict=True))
+        ]
+    return trainers

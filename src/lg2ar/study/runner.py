@@ -21,6 +21,7 @@ from lg2ar.data.features import FeatureRecipe
 from lg2ar.devices import device_name
 from lg2ar.encoders import Encoder
 from lg2ar.experiment import pretrain, pretrain_many
+from lg2ar.fast.arrangement import LANES, busy, numbers_of
 from lg2ar.fast.suitability import settle_step
 from lg2ar.finetuning import (
     Curve,
@@ -51,11 +52,10 @@ from lg2ar.study.plan import Planned
 SEMI_EPOCHS = 100
 SEMI_LEARNING_RATE = 1e-3
 
-# Runs that are trained together at most; bytes that one of them takes for every number of a batch's
-# rows in all layers; and how many of these numbers keep a device busy (docs/performance.md).
+# Runs that are trained together at most, and bytes that one of them takes for every number of a
+# batch's rows in all layers (docs/performance.md).
 TOGETHER = 10
 BYTES = 170
-BUSY = 3.3e7
 
 
 @dataclass(eq=False)
@@ -109,8 +109,8 @@ class Runner:
     def room(self, planned: Planned, dataset: Dataset, protocols: Sequence[str]) -> int:
         """How many runs of these settings are best trained together.
 
-        One, unless the captured step does it and a run by itself leaves the device idle; and no
-        more than fit half of the memory that is free.
+        One, unless the captured step does it; as many as there are lanes where a run by itself
+        keeps the device busy; and no more than fit half of the memory that is free.
         """
         config = planned.config
         frozen = protocols and "semi" not in protocols
@@ -119,10 +119,9 @@ class Runner:
         settled = settle_step(config, dataset.graph, self.device)
         if settled.step != "captured" or config.patience:
             return 1
-        numbers = _numbers(config, dataset.graph)
-        if numbers > BUSY:
-            return 1
-        return max(1, min(TOGETHER, int(_free(self.device) / 2 / (BYTES * numbers))))
+        most = LANES if busy(config, dataset.graph) else TOGETHER
+        each = BYTES * numbers_of(config, dataset.graph)
+        return max(1, min(most, int(_free(self.device) / 2 / each)))
 
     def run_together(
         self, planned: Sequence[Planned], dataset: Dataset, protocols: Sequence[str]
@@ -251,7 +250,7 @@ class Runner:
             return 1
         if not can_be_together(encoder, graph):
             return 1
-        return max(1, int(_free(self.device) / 2 / (BYTES * _numbers(config, graph))))
+        return max(1, int(_free(self.device) / 2 / (BYTES * numbers_of(config, graph))))
 
 
 class _Reading:
@@ -352,13 +351,6 @@ def _record(
 
 def _percent(accuracy: NDArray[np.float64]) -> list[float]:
     return [round(float(value), 6) for value in accuracy]
-
-
-def _numbers(config: Config, graph: GraphBatch) -> float:
-    """How many numbers the rows of a large batch hold in all layers."""
-    sizes, graphs = graph.sizes.double(), min(config.batch_size, graph.num_graphs)
-    nodes = float(sizes.mean() * graphs + 3 * sizes.std(correction=0) * graphs**0.5)
-    return nodes * config.hidden * max(config.layers, config.base_layers)
 
 
 def _free(device: torch.device) -> int:
