@@ -16,7 +16,7 @@ from lg2ar.graph import GraphBatch
 LANES = 5
 SPLIT = 4
 # Numbers in the rows of a batch, in all layers, from which on a run is no longer stacked.
-BUSY = 3.3e7
+BUSY = 5e6
 
 
 @dataclass(frozen=True)
