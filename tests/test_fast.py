@@ -456,6 +456,31 @@ def test_runs_beside_each_other_become_what_they_would_have_become_alone(
                 assert torch.equal(ours.result()[name], value), name
 
 
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="this machine has no CUDA device")
+@pytest.mark.parametrize("stacks", [[3, 3], [1] * 6])
+def test_lanes_at_the_same_time_do_what_they_do_in_turns(
+    stacks: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bit by bit: lanes that wrote into each other's memory would differ."""
+    monkeypatch.setattr(trainer_module, "arrange", lambda *_: stacks)
+    graph = random_graphs(150, 30)
+    settings: dict[str, Any] = {"batch_size": 32, "learning_rate": 0.01, "layers": 3, "hidden": 64}
+    configs = [_config(**settings, seed=seed) for seed in range(6)]
+    found = []
+    for at_once in (arrangement.LANES, 1):
+        monkeypatch.setattr(engine_module, "LANES", at_once)
+        models = [build(config, graph.num_features).to(DEVICE) for config in configs]
+        trainers = captured_trainers(models, configs, graph, DEVICE)
+        losses = [[r.loss for r in run_epoch_together(trainers)] for _ in range(4)]
+        found.append((losses, [trainer.result() for trainer in trainers]))
+    (losses, weights), (expected, others) = found
+    assert losses == expected
+    for own, other in zip(weights, others, strict=True):
+        for name, value in own.items():
+            assert torch.equal(value, other[name]), name
+
+
 def test_small_runs_are_stacked_and_large_ones_are_not() -> None:
     graph = random_graphs(5, 6)
     config = _config(batch_size=5)
