@@ -180,6 +180,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "bench, gpu pygcl": lambda: bench().gpu_pygcl(),
     "bench, seeds": lambda: bench().seeds(),
     "bench, coins": lambda: bench().coins(),
+    "bench, lanes": lambda: bench().lanes(),
     "bench, scaling": lambda: Scaling(bench().records).curve(),
     "bench, scaling parts": lambda: Scaling(bench().records).parts(),
     "bench, scaling bytes": lambda: Scaling(bench().records).exchanged(),

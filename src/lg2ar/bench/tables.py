@@ -387,6 +387,29 @@ class Bench:
         head = "data set | runs | one, s an epoch | together | ratio | coins alike | ratio"
         return _table(head, rows, found.values())
 
+    def lanes(self) -> str:
+        """Several runs in stacks of different sizes, against one."""
+        found = {
+            (r["dataset"], r["seeds"], r["stack"]): r
+            for r in self.records
+            if r["bench"] == "lanes" and not r["device"].startswith("cpu")
+        }
+        rows = []
+        for name, runs, stack in sorted(found, key=lambda k: (ORDER.index(k[0]), -k[1], -k[2])):
+            told = found[name, runs, stack]
+            rows.append(
+                [
+                    name,
+                    str(runs),
+                    str(stack),
+                    _number(told["one_seconds"]),
+                    _number(told["many_seconds"]),
+                    f"{told['ratio']:.2f}",
+                ]
+            )
+        head = "data set | runs | of a stack | one, s an epoch | together | ratio"
+        return _table(head, rows, found.values())
+
     def study(self, runs: Iterable[Record], processes: Sequence[int]) -> str:
         """What was run of the graph-level study, and what its runs took.
 
