@@ -16,6 +16,7 @@ from lg2ar.encoders import Encoder
 from lg2ar.errors import NonFiniteLossError
 from lg2ar.finetuning import Split, fine_tune, semi_splits
 from lg2ar.finetuning import together as side
+from lg2ar.finetuning.network import Network
 from lg2ar.finetuning.together import can_be_together, fine_tune_together
 from lg2ar.graph import GraphBatch
 from lg2ar.model import build_base_encoder
@@ -151,3 +152,89 @@ def test_on_a_cuda_device() -> None:
     )
     for one, other in zip(there, here, strict=True):
         assert np.allclose(one.train_loss, other.train_loss, rtol=1e-3, atol=1e-4)
+
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def in_single(graphs: int) -> tuple[GraphBatch, Tensor]:
+    """Graphs of float32 features, as the captured step has them."""
+    torch.set_default_dtype(torch.float32)
+    dataset = toy_graphs(graphs)
+    assert dataset.y is not None
+    return dataset.graph, dataset.y
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"readout": "log-sum", "norm_place": "before"},
+        {"readout": "mean"},
+        {"readout": "sum", "norm": False},
+    ],
+)
+def test_kernels_of_the_captured_step_give_the_same(settings: dict[str, object]) -> None:
+    """Outputs, gradients and statistics of a step; and outputs afterwards, of other graphs."""
+    pytest.importorskip("triton", reason="the captured step needs Triton; it is not here")
+    graph, _ = in_single(14)
+    place = torch.device(DEVICE)
+    encoders = [made(k, hidden=4, **settings).float() for k in range(2)]
+    networks = [Network(encoder, 3, 4, 0.0, "graph") for encoder in encoders]
+    plain, ours = (side.SideBySide(networks, place) for _ in range(2))
+    found = []
+    for together, how in ((plain, None), (ours, "float32")):
+        source, precision = side._source(graph, place, how)
+        with precision:
+            blocks = source.blocks([np.array([0, 3, 5, 8]), np.array([2, 4, 9])], [1, 2])
+            out = together(blocks, training=True)
+            there = torch.tensor([[1, 1, 1, 1], [1, 1, 1, 0]], device=place)[..., None]
+            loss = (out * there * torch.linspace(-1, 1, 24, device=place).view(2, 4, 3)).sum()
+            loss.backward()  # type: ignore[no-untyped-call]
+            rest = source.blocks([np.array([1]), np.array([10, 0])], [0, 0])
+            with torch.no_grad():
+                after = together(rest, training=False)
+        found.append((out.detach() * there, after[0, :1], after[1]))
+        assert blocks.rows.tolist() == [[0, 3, 5, 8], [2, 4, 9, 0]]
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+    for name, value in plain._weights.items():
+        if value.grad is not None:
+            grad = ours._weights[name].grad
+            torch.testing.assert_close(grad, value.grad, rtol=1e-3, atol=1e-5, msg=name)
+    for name, value in plain._statistics.items():
+        torch.testing.assert_close(ours._statistics[name], value, rtol=1e-4, atol=1e-6, msg=name)
+
+
+def test_curves_of_the_captured_step_are_the_same() -> None:
+    """Without normalisation: before it, gradients of biases are rounding alone, and Adam's sign."""
+    pytest.importorskip("triton", reason="the captured step needs Triton; it is not here")
+    graph, y = in_single(14)
+    splits = [
+        Split(np.array([0, 3, 5, 8]), np.array([], dtype=int), np.array([1, 2])),
+        Split(np.array([2, 4, 9]), np.array([10, 11, 0]), np.array([1])),
+    ]
+    encoders = [made(k, hidden=4, layers=1, norm=False).float() for k in range(2)]
+    more: dict[str, Any] = {**SETTINGS, "epochs": 2, "hidden": 4, "device": DEVICE}
+    plain, found = (
+        fine_tune_together(encoders, graph, y, splits, [0, 1], captured=how, **more)
+        for how in (None, "float32")
+    )
+    for one, other in zip(found, plain, strict=True):
+        for name in ("train_loss", "test", "validation", "validation_loss"):
+            mine, its = getattr(one, name), getattr(other, name)
+            assert (mine is None) == (its is None)
+            assert mine is None or np.allclose(mine, its, rtol=1e-3, atol=1e-4)
+
+
+def test_dropout_of_the_captured_step_is_fixed_by_the_seed() -> None:
+    pytest.importorskip("triton", reason="the captured step needs Triton; it is not here")
+    graph, y = in_single(10)
+    splits = [Split(np.arange(6), np.array([], dtype=int), np.array([7, 8]))] * 2
+    encoder = made(hidden=4, layers=1, dropout=0.4).float()
+    more: dict[str, Any] = {**SETTINGS, "epochs": 1, "hidden": 4, "device": DEVICE}
+    one, two, other = (
+        fine_tune_together([encoder] * 2, graph, y, splits, seeds, captured="float32", **more)
+        for seeds in ([5, 5], [5, 5], [5, 6])
+    )
+    assert one[0].train_loss == one[1].train_loss == two[0].train_loss
+    assert one[1].train_loss != other[1].train_loss

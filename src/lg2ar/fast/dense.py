@@ -5,6 +5,8 @@ All weights are views of one flat buffer, a row a run: the kernels take one stri
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -24,6 +26,17 @@ def chunks_of(rows: int, programs: int, most: int = 64) -> int:
     """Into how many chunks to cut rows: enough to keep a device busy, few enough to add up."""
     wanted = max(1, min(rows // 64, 1024 // max(1, programs), most))
     return 1 << (wanted.bit_length() - 1)
+
+
+@contextmanager
+def products_in(precision: str) -> Iterator[None]:
+    """Multiply matrices in this precision, ``tf32`` or ``float32``."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
 
 
 def multiply(left: Tensor, right: Tensor) -> Tensor:

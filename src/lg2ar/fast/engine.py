@@ -23,6 +23,7 @@ from lg2ar.config import Config
 from lg2ar.data.batches import epoch_batches
 from lg2ar.fast.arrangement import LANES, Lane
 from lg2ar.fast.data import NODES, PAIRS, PairData
+from lg2ar.fast.dense import products_in
 from lg2ar.fast.kernels import optimising
 from lg2ar.fast.step import Step
 from lg2ar.fast.streams import stream_beside
@@ -386,7 +387,7 @@ class Engine:
         stream = stream_beside(self.device, "capture", self.lane.place)
         current = torch.cuda.current_stream()
         stream.wait_stream(current)
-        with torch.cuda.stream(stream), _precision(self.config.precision):
+        with torch.cuda.stream(stream), products_in(self.config.precision):
             self._step(size, mode)
         current.wait_stream(stream)
         self.restore(before)
@@ -395,7 +396,7 @@ class Engine:
             self._pool = torch.cuda.graph_pool_handle()
         graph = torch.cuda.CUDAGraph()
         with (
-            _precision(self.config.precision),
+            products_in(self.config.precision),
             torch.cuda.graph(graph, pool=self._pool, stream=stream),
         ):
             self._step(size, mode)
@@ -547,14 +548,3 @@ def _sizes(graphs: int, needs: list[tuple[int, int]], runs: int) -> list[Size]:
         for quantile in (QUANTILES if several else QUANTILES[-1:])
     ]
     return list(dict.fromkeys(found))
-
-
-@contextmanager
-def _precision(name: str) -> Iterator[None]:
-    """Multiply matrices in this precision."""
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("high" if name == "tf32" else "highest")
-    try:
-        yield
-    finally:
-        torch.set_float32_matmul_precision(before)

@@ -157,46 +157,16 @@ class _GIN(torch.autograd.Function):
         h = x
         for layer in range(shape.layers):
             w1, b1, w2, b2, *affine = weights[layer * per_layer : (layer + 1) * per_layer]
-            total = aggregate(h, structure, cut, views).view(runs, views * nodes, -1)
-            inner = linear_forward(total, w1, b1, True)
-            z = multiply(inner, w2.transpose(1, 2))
+            total, inner, z = _convolve(h, structure, cut, w1, b1, w2)
             statistics = (
                 _normalise(z, b2, cut.mask, running[layer], shape.norm_first)
                 if shape.norm
                 else (z, z, z)
             )
-            gamma, beta = affine or (b2, b2)
             h = outputs[..., layer * hidden : (layer + 1) * hidden]
-            block = block_of(hidden)
-            dense.layer_output[(-(-nodes // 32), runs * views, -(-hidden // block))](
-                z,
-                b2,
-                cut.mask,
-                statistics[1],
-                statistics[2],
-                gamma,
-                beta,
-                keys,
-                h,
-                nodes,
-                hidden,
-                wide,
-                b2.stride(0),
-                shape.site + 2 * layer,
-                shape.dropout,
-                V=views,
-                NORM=shape.norm,
-                FIRST=shape.norm and shape.norm_first,
-                DROP=shape.dropout > 0,
-                BR=32,
-                BD=block,
-            )
+            _finish(h, z, b2, affine, statistics, cut, keys, shape, layer)
             saved += [total, inner, z, *statistics]
-        graphs = segment_rows(outputs, structure)
-        count = None
-        if shape.mean:
-            count = view_sizes(cut, structure).clamp(min=1)
-            graphs = graphs / count.unsqueeze(-1)
+        graphs, count = _read_out(outputs, structure, cut, shape)
         ctx.save_for_backward(x, outputs, count, *weights)
         ctx.saved = saved  # neither inputs nor outputs: let go of layer by layer
         ctx.structure, ctx.cut, ctx.keys, ctx.shape = structure, cut, keys, shape
@@ -286,6 +256,68 @@ class _GIN(torch.autograd.Function):
             if layer > 0 or ctx.needs_input_grad[0]:
                 from_next = aggregate(g, structure, cut, views)
         return from_next, d_weight, d_new, None, None, None, None, None, *d_weights
+
+
+def _convolve(
+    h: Tensor, structure: Structure, cut: Cut, w1: Tensor, b1: Tensor, w2: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """What a layer adds up, its inner rows, and what it gives but for the last bias."""
+    runs, views, nodes, _ = h.shape
+    total = aggregate(h, structure, cut, views).view(runs, views * nodes, -1)
+    inner = linear_forward(total, w1, b1, True)
+    return total, inner, multiply(inner, w2.transpose(1, 2))
+
+
+def _finish(
+    out: Tensor,
+    z: Tensor,
+    bias: Tensor,
+    affine: list[Tensor],
+    statistics: tuple[Tensor, Tensor, Tensor],
+    cut: Cut,
+    keys: Tensor,
+    shape: Shape,
+    layer: int,
+) -> None:
+    """Bias, ReLU, normalisation and dropout of a layer."""
+    runs, views, nodes = cut.mask.shape
+    width = z.size(-1)
+    gamma, beta = affine or (bias, bias)
+    block = block_of(width)
+    dense.layer_output[(-(-nodes // 32), runs * views, -(-width // block))](
+        z,
+        bias,
+        cut.mask,
+        statistics[1],
+        statistics[2],
+        gamma,
+        beta,
+        keys,
+        out,
+        nodes,
+        width,
+        out.stride(2),
+        bias.stride(0),
+        shape.site + 2 * layer,
+        shape.dropout,
+        V=views,
+        NORM=shape.norm,
+        FIRST=shape.norm and shape.norm_first,
+        DROP=shape.dropout > 0,
+        BR=32,
+        BD=block,
+    )
+
+
+def _read_out(
+    outputs: Tensor, structure: Structure, cut: Cut, shape: Shape
+) -> tuple[Tensor, Tensor | None]:
+    """Graph rows, and the number of nodes they are the mean of, if they are."""
+    graphs = segment_rows(outputs, structure)
+    if not shape.mean:
+        return graphs, None
+    count = view_sizes(cut, structure).clamp(min=1)
+    return graphs / count.unsqueeze(-1), count
 
 
 def _normalise(
@@ -429,6 +461,33 @@ def gin(
         x, cut.weight, cut.new_weight, structure, cut, keys, shape, running, *weights
     )
     return nodes, graphs
+
+
+@torch.no_grad()
+def gin_at_rest(
+    x: Tensor,
+    structure: Structure,
+    cut: Cut,
+    keys: Tensor,
+    shape: Shape,
+    running: list[tuple[Tensor, Tensor]],
+    weights: list[Tensor],
+) -> Tensor:
+    """Graph rows ``[S, 1, B, L h]`` of one view, normalised by the running statistics."""
+    per_layer = 6 if shape.norm else 4
+    hidden, (runs, views, nodes) = weights[0].size(1), cut.mask.shape
+    outputs = x.new_empty(runs, views, nodes, hidden * shape.layers)
+    h = x
+    for layer in range(shape.layers):
+        w1, b1, w2, b2, *affine = weights[layer * per_layer : (layer + 1) * per_layer]
+        _, _, z = _convolve(h, structure, cut, w1, b1, w2)
+        statistics = z, z, z
+        if shape.norm:
+            mean, var = running[layer]
+            statistics = z, mean, (var + NORM_EPS).rsqrt()
+        h = outputs[..., layer * hidden : (layer + 1) * hidden]
+        _finish(h, z, b2, affine, statistics, cut, keys, shape, layer)
+    return _read_out(outputs, structure, cut, shape)[0]
 
 
 def segment_rows(x: Tensor, structure: Structure) -> Tensor:

@@ -8,8 +8,10 @@ network becomes what it would have become alone, up to rounding and the draws of
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -56,6 +58,7 @@ def fine_tune_together(
     hidden: int = 128,
     device: torch.device | str = "cpu",
     deterministic: bool = True,
+    captured: str | None = None,
 ) -> list[Curve]:
     """Fine-tune a copy of each encoder on its split.
 
@@ -74,14 +77,17 @@ def fine_tune_together(
         hidden: Width of the heads' hidden layer.
         device: Where to train.
         deterministic: Whether a CUDA device must repeat itself bit by bit.
+        captured: The precision in which the kernels of the captured step are to multiply; None has
+            the plain ones. They want graphs that this step is suitable for.
     """
     place = torch.device(device)
     classes, labels = torch.unique(y, return_inverse=True)
-    store, labels = as_store(graph, place), labels.to(place)
+    labels = labels.to(place)
+    source, precision = _source(graph, place, captured)
     curves: list[Curve | None] = [None] * len(splits)
     # Networks that take as many steps in an epoch go together: one more graph may make one more.
     steps = [len(shuffled_parts(split.train, batch_size, 0)) for split in splits]
-    with private_randomness(), repeatable(place, deterministic):
+    with private_randomness(), repeatable(place, deterministic), precision:
         for number in sorted(set(steps)):
             chosen = [k for k, own in enumerate(steps) if own == number]
             networks = []
@@ -91,7 +97,7 @@ def fine_tune_together(
             side_by_side = SideBySide(networks, place)
             found = _train(
                 side_by_side,
-                store,
+                source,
                 labels,
                 [splits[k] for k in chosen],
                 [seeds[k] for k in chosen],
@@ -102,6 +108,76 @@ def fine_tune_together(
             for k, curve in zip(chosen, found, strict=True):
                 curves[k] = curve
     return [curve for curve in curves if curve is not None]
+
+
+class Batches(Protocol):
+    """Batches of ``K`` networks, padded to ``g`` graphs each."""
+
+    @property
+    def graphs(self) -> Tensor:
+        """How many graphs each block has, ``[K]``."""
+        ...
+
+    @property
+    def rows(self) -> Tensor:
+        """The number of each graph in the data, zero for what pads, ``[K, g]``."""
+        ...
+
+    def encoded(
+        self,
+        encoder: Encoder,
+        weights: Mapping[str, Tensor],
+        statistics: Mapping[str, Tensor],
+        training: bool,
+    ) -> Tensor:
+        """Rows of all graphs, ``[K, g, d]``; statistics follow while training."""
+        ...
+
+
+class Source(Protocol):
+    """What batches are taken from."""
+
+    @property
+    def num_nodes(self) -> np.ndarray:
+        """Of each graph."""
+        ...
+
+    @property
+    def num_edges(self) -> np.ndarray:
+        """Of each graph."""
+        ...
+
+    def blocks(self, parts: Sequence[np.ndarray], keys: Iterable[int]) -> Batches:
+        """The graphs at these places, a block for each network, and the keys of their dropout."""
+        ...
+
+
+def _source(
+    graph: GraphBatch, device: torch.device, captured: str | None
+) -> tuple[Source, AbstractContextManager[None]]:
+    """What batches are taken from, and what to multiply in."""
+    if captured is None:
+        return Plain(as_store(graph, device)), nullcontext()
+    from lg2ar.fast.dense import products_in  # needs Triton
+    from lg2ar.fast.finetuning import PairStore
+
+    return PairStore(graph, device), products_in(captured)
+
+
+class Plain:
+    """Batches for any graphs.
+
+    Args:
+        store: All graphs.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.num_nodes, self.num_edges = store.num_nodes, store.num_edges
+
+    def blocks(self, parts: Sequence[np.ndarray], keys: Iterable[int]) -> Blocks:
+        """The graphs at these places; dropout takes from PyTorch's own source."""
+        return Blocks.of(self._store, parts)
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,6 +227,31 @@ class Blocks:
             .index_copy(0, home, torch.from_numpy(rows).to(device))
             .view(many, g),
         )
+
+    def encoded(
+        self,
+        encoder: Encoder,
+        weights: Mapping[str, Tensor],
+        statistics: Mapping[str, Tensor],
+        training: bool,
+    ) -> Tensor:
+        """Rows of all graphs, ``[K, g, d]``; statistics follow while training."""
+        network, h, layers = encoder.network, self.x, []
+        assert isinstance(network, GIN)
+        for layer, norm in enumerate(network.norms):
+            conv, after = f"encoder.network.convs.{layer}.mlp", f"encoder.network.norms.{layer}"
+            h = F.relu(_linear(f"{conv}.first", weights, h + self.heard(h)))
+            h = _linear(f"{conv}.rest.1", weights, h)
+            h = h if network.norm_first else F.relu(h)
+            if isinstance(norm, BatchNorm):
+                h = _normalise(after, norm, weights, statistics, h, self.nodes, training)
+            h = F.relu(h) if network.norm_first else h
+            h = F.dropout(h, network.dropout, training)
+            layers.append(self.pooled(h))
+        rows = torch.cat(layers, dim=-1)
+        if encoder.readout == "mean":
+            return rows / self.sizes()
+        return signed_log(rows) if encoder.readout == "log-sum" else rows
 
     def heard(self, x: Tensor) -> Tensor:
         """Sums of the neighbours' rows, ``[K, n, d]``."""
@@ -203,61 +304,53 @@ class SideBySide:
         """The stacked weights."""
         return list(self._weights.values())
 
-    def __call__(self, blocks: Blocks, training: bool) -> Tensor:
+    def __call__(self, blocks: Batches, training: bool) -> Tensor:
         """Outputs for all graphs, ``[K, g, classes]``."""
-        encoder = self._network.encoder
-        network, h, layers = encoder.network, blocks.x, []
-        assert isinstance(network, GIN)
-        for layer, norm in enumerate(network.norms):
-            conv, after = f"encoder.network.convs.{layer}.mlp", f"encoder.network.norms.{layer}"
-            h = F.relu(self._linear(f"{conv}.first", h + blocks.heard(h)))
-            h = self._linear(f"{conv}.rest.1", h)
-            h = h if network.norm_first else F.relu(h)
-            if isinstance(norm, BatchNorm):
-                h = self._normalise(after, norm, h, blocks.nodes, training)
-            h = F.relu(h) if network.norm_first else h
-            h = F.dropout(h, network.dropout, training)
-            layers.append(blocks.pooled(h))
-        rows = torch.cat(layers, dim=-1)
-        if encoder.readout == "mean":
-            rows = rows / blocks.sizes()
-        elif encoder.readout == "log-sum":
-            rows = signed_log(rows)
+        weights, statistics = self._weights, self._statistics
+        rows = blocks.encoded(self._network.encoder, weights, statistics, training)
         norm, _, _, drop, _ = self._network.head
         assert isinstance(norm, BatchNorm)
         assert isinstance(drop, nn.Dropout)
-        rows = self._normalise("head.0", norm, rows, blocks.graphs, training)
-        rows = F.dropout(F.relu(self._linear("head.1", rows)), drop.p, training)
-        return self._linear("head.4", rows)
+        rows = _normalise("head.0", norm, weights, statistics, rows, blocks.graphs, training)
+        rows = F.dropout(F.relu(_linear("head.1", weights, rows)), drop.p, training)
+        return _linear("head.4", weights, rows)
 
-    def _linear(self, name: str, x: Tensor) -> Tensor:
-        weight, bias = self._weights[f"{name}.weight"], self._weights[f"{name}.bias"]
-        return torch.baddbmm(bias[:, None], x, weight.mT)
 
-    def _normalise(
-        self, name: str, norm: BatchNorm, x: Tensor, counts: Tensor, training: bool
-    ) -> Tensor:
-        """Batch normalisation of each block by its own rows."""
-        mean, var = (self._statistics[f"{name}.running_{kind}"] for kind in ("mean", "var"))
-        if training:
-            there, count = _there(counts, x.size(1)), counts[:, None].to(x.dtype)
-            now = x.where(there, 0).sum(1) / count
-            spread = (x - now[:, None]).where(there, 0).square().sum(1) / count
-            # A single row has no variance: it leaves the statistics alone and is read by them.
-            several = count > 1
-            with torch.no_grad():
-                share = several.to(x.dtype) * (norm.momentum or 0.0)
-                mean.lerp_(now, share)
-                var.lerp_(spread * count / (count - 1).clamp(min=1), share)
-            mean, var = now.where(several, mean), spread.where(several, var)
-        scale = self._weights[f"{name}.weight"] * (var + norm.eps).rsqrt()
-        shift = self._weights[f"{name}.bias"] - mean * scale
-        return torch.addcmul(shift[:, None], x, scale[:, None])
+def _linear(name: str, weights: Mapping[str, Tensor], x: Tensor) -> Tensor:
+    weight, bias = weights[f"{name}.weight"], weights[f"{name}.bias"]
+    return torch.baddbmm(bias[:, None], x, weight.mT)
+
+
+def _normalise(
+    name: str,
+    norm: BatchNorm,
+    weights: Mapping[str, Tensor],
+    statistics: Mapping[str, Tensor],
+    x: Tensor,
+    counts: Tensor,
+    training: bool,
+) -> Tensor:
+    """Batch normalisation of each block by its own rows."""
+    mean, var = (statistics[f"{name}.running_{kind}"] for kind in ("mean", "var"))
+    if training:
+        there, count = _there(counts, x.size(1)), counts[:, None].to(x.dtype)
+        now = x.where(there, 0).sum(1) / count
+        spread = (x - now[:, None]).where(there, 0).square().sum(1) / count
+        # A single row has no variance: it leaves the statistics alone and is read by them.
+        several = count > 1
+        with torch.no_grad():
+            share = several.to(x.dtype) * (norm.momentum or 0.0)
+            mean.lerp_(now, share)
+            var.lerp_(spread * count / (count - 1).clamp(min=1), share)
+        mean, var = now.where(several, mean), spread.where(several, var)
+    scale = weights[f"{name}.weight"] * (var + norm.eps).rsqrt()
+    shift = weights[f"{name}.bias"] - mean * scale
+    return torch.addcmul(shift[:, None], x, scale[:, None])
 
 
 def _train(
     networks: SideBySide,
-    store: Store,
+    source: Source,
     labels: Tensor,
     splits: Sequence[Split],
     seeds: Sequence[int],
@@ -269,7 +362,7 @@ def _train(
     """Train all networks, and test each epoch."""
     adam = torch.optim.Adam(networks.trained(), lr=learning_rate)
     held_out = [np.concatenate([split.validation, split.test]) for split in splits]
-    seen, parts_of = list(_chunks(store, held_out)), _parts(splits, labels.device)
+    seen, parts_of = list(_chunks(source, held_out)), _parts(splits, labels.device)
     losses, results = [], []
     for epoch in range(1, epochs + 1):
         orders = [
@@ -277,8 +370,9 @@ def _train(
             for split, seed in zip(splits, seeds, strict=True)
         ]
         total = torch.zeros(networks.many, dtype=torch.float64, device=labels.device)
-        for parts in zip(*orders, strict=True):
-            blocks = Blocks.of(store, parts)
+        for step, parts in enumerate(zip(*orders, strict=True)):
+            keys = [seed_from(seed, epoch, step, "dropout") for seed in seeds]
+            blocks = source.blocks(parts, keys)
             loss = _losses(networks(blocks, training=True), blocks, labels)  # [K], sums
             adam.zero_grad(set_to_none=True)
             (loss / blocks.graphs).sum().backward()  # type: ignore[no-untyped-call]
@@ -293,16 +387,17 @@ def _train(
     ]
 
 
-def _chunks(store: Store, rows: Sequence[np.ndarray]) -> Iterator[Blocks]:
+def _chunks(source: Source, rows: Sequence[np.ndarray]) -> Iterator[Batches]:
     """Rows in their own order, in blocks of bounded size; a network may have none left."""
-    cost = sum(int((store.num_nodes[own] + store.num_edges[own]).sum()) for own in rows)
+    size = source.num_nodes + source.num_edges
+    cost = sum(int(size[own].sum()) for own in rows)
     longest = max(len(own) for own in rows)
     step = max(1, longest * BUDGET // max(BUDGET, cost))
     for first in range(0, longest, step):
-        yield Blocks.of(store, [own[first : first + step] for own in rows])
+        yield source.blocks([own[first : first + step] for own in rows], [0] * len(rows))
 
 
-def _losses(logits: Tensor, blocks: Blocks, labels: Tensor) -> Tensor:
+def _losses(logits: Tensor, blocks: Batches, labels: Tensor) -> Tensor:
     """Sum of the cross-entropy of each network's graphs, ``[K]``."""
     each = F.cross_entropy(logits.mT, labels[blocks.rows], reduction="none")
     return each.where(_there(blocks.graphs, each.size(1))[..., 0], 0).sum(1)
@@ -310,7 +405,7 @@ def _losses(logits: Tensor, blocks: Blocks, labels: Tensor) -> Tensor:
 
 @torch.no_grad()
 def _tested(
-    networks: SideBySide, chunks: Sequence[Blocks], labels: Tensor, parts: Tensor
+    networks: SideBySide, chunks: Sequence[Batches], labels: Tensor, parts: Tensor
 ) -> Tensor:
     """Accuracy and loss of validation and test rows, zero where there are none, ``[K, 2, 2]``.
 

@@ -169,9 +169,9 @@ class Runner:
         self, planned: Planned, dataset: Dataset, protocols: Sequence[str]
     ) -> StudyRecord:
         """The same encoder with a classification head, trained on all training labels."""
-        config = planned.config
-        recipe = FeatureRecipe.of(config, dataset)
+        recipe = FeatureRecipe.of(planned.config, dataset)
         graph = recipe.apply(dataset)
+        config = settle_step(planned.config, graph, self.device)
         with private_randomness():
             encoder = build_base_encoder(config, graph.num_features, graph.num_edge_features)
             initialise_parts({"base encoder": encoder}, config.seed)
@@ -233,12 +233,15 @@ class Runner:
             "hidden": config.hidden,
             "device": self.device,
         }
+        captured = config.precision if config.step == "captured" else None
         labels, curves = _labels(dataset), []
         most = self._folds_at_once(config, graph, pairs[0][0])
         for first in range(0, len(jobs), most):
             encoders, splits, seeds = zip(*jobs[first : first + most], strict=True)
             if most > 1:
-                curves += fine_tune_together(encoders, graph, labels, splits, seeds, **settings)
+                curves += fine_tune_together(
+                    encoders, graph, labels, splits, seeds, captured=captured, **settings
+                )
             else:
                 one = encoders[0], graph, labels, splits[0]
                 curves.append(fine_tune(*one, seed=seeds[0], level=config.level, **settings))
