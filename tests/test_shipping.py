@@ -18,6 +18,7 @@ from lg2ar.data.dataset import Dataset
 from lg2ar.data.sources import open_source
 from lg2ar.errors import InputError
 from lg2ar.experiment import pretrain
+from lg2ar.model import build_base_encoder
 from lg2ar.protocols import Reader
 from lg2ar.shipping import Check, read_encoder, ship, verify
 from sealing import save_sealed
@@ -64,6 +65,21 @@ def test_matrices_are_stored_in_half_the_bytes() -> None:
     assert weights["network.norms.0.running_var"].dtype == torch.float32
     big = torch.full((2, 2), 1e5)
     assert shipping._small(big).dtype == torch.float32
+
+
+def test_projection_heads_are_shipped_where_embeddings_come_after_them() -> None:
+    path, dataset = make(), open_source("tu:TINY")
+    shipped = read_encoder(path)
+    rows = shipped.embed(dataset)
+    assert not any("projection" in key for key in load_file(path))
+    # A file of before has them all the same.
+    every = build_base_encoder(shipped.config, shipped.recipe.width, 0).state_dict()
+    shipping._write(path, shipped, {**every, **load_file(path)}, shipped.claims)
+    assert any("projection" in key for key in load_file(path))
+    assert torch.equal(read_encoder(path).embed(dataset), rows)
+    make(embedding="after")
+    assert any("graph_projection" in key for key in load_file(path))
+    assert read_encoder(path).embed(dataset).shape[1] == SMALL["hidden"]
 
 
 def test_other_weights_are_found_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

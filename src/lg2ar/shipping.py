@@ -1,8 +1,9 @@
 """Trained encoders to hand on: one small file each, with the scores that can be computed again.
 
-A shipped encoder is a safetensors file: the base encoder's weights (matrices in half precision),
-and in its header the settings, the feature recipe, what it was trained on, with what, and what it
-scored. The scores are those of the weights in the file, not of those before rounding.
+A shipped encoder is a safetensors file: the base encoder's weights (matrices in half precision,
+projection heads only where embeddings are read after them), and in its header the settings, the
+feature recipe, what it was trained on, with what, and what it scored. The scores are those of the
+weights in the file, not of those before rounding.
 """
 
 from __future__ import annotations
@@ -41,6 +42,9 @@ from lg2ar.training import OnEpoch
 FORMAT = 2
 UNSEALED = 1  # the format before this one, without a checksum
 PROTOCOLS = ("strict", "paper")
+
+# Weights that embeddings before the projection heads do not need.
+PROJECTIONS = ("node_projection.", "graph_projection.")
 
 # Another device or version adds up in another order, and a graph at the border of two classes may
 # change sides: by how many points a mean over folds may differ before it is not the same.
@@ -152,7 +156,11 @@ def ship(
     start = pretrain(dataset, config.replace(epochs=0), device=target)
     before = start.embed(dataset)
     run = pretrain(dataset, config, device=target, on_start=on_start, on_epoch=on_epoch)
-    weights = {key: _small(value) for key, value in run.model.base_encoder.state_dict().items()}
+    weights = {
+        key: _small(value)
+        for key, value in run.model.base_encoder.state_dict().items()
+        if config.embedding == "after" or not key.startswith(PROJECTIONS)
+    }
     shipped = ShippedEncoder(
         config=run.config,
         recipe=run.recipe,
@@ -260,6 +268,8 @@ def _small(value: Tensor) -> Tensor:
 
 
 def _build(config: Config, recipe: FeatureRecipe, weights: Mapping[str, Tensor]) -> Encoder:
+    if config.embedding == "before" and not any(key.startswith(PROJECTIONS) for key in weights):
+        config = config.replace(projection=False)
     check_fit(lambda: build_base_encoder(config, recipe.width, recipe.edge_width), weights)
     encoder = build_base_encoder(config, recipe.width, recipe.edge_width)
     encoder.load_state_dict(
