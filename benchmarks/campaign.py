@@ -37,6 +37,7 @@ from safetensors.numpy import save_file
 from lg2ar.data.benchmarks import BENCHMARKS, CACHE, data_root
 from lg2ar.data.sources import open_source
 from lg2ar.devices import choose_device
+from lg2ar.fast.arrangement import SHARERS
 from lg2ar.study.ledger import Ledger, reproduce
 from lg2ar.study.plan import TABLES, plan
 from lg2ar.study.runner import Runner
@@ -141,7 +142,7 @@ def work(
         line = [sys.executable, __file__, "one", str(jobs), str(out), taken]
         # Threads of several processes on the same cores wait for each other.
         threads = str(max(1, (os.cpu_count() or 1) // workers))
-        own = {"OMP_NUM_THREADS": threads, **os.environ}
+        own = {"OMP_NUM_THREADS": threads, SHARERS: str(workers), **os.environ}
         started = [
             subprocess.Popen([*line, str(number), str(end), device], env=own)
             for number in range(workers)

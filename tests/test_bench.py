@@ -607,6 +607,22 @@ def test_runs_with_the_same_coin_are_told_beside_those_together() -> None:
     assert dd == f"| dd | 5 | 0.100 | 0.400 | 4.0 | {NONE} | {NONE} |"
 
 
+def test_stacks_of_all_sizes_are_told() -> None:
+    shared = {"bench": "lanes", "device": "NVIDIA H200", "versions": {"torch": "2.11.0"}}
+    times = {"one_seconds": 0.1, "many_seconds": 0.4, "ratio": 4.0, "seeds": 10}
+    made = [
+        {**shared, **times, "dataset": "dd", "stack": 1},
+        {**shared, **times, "dataset": "mutag", "stack": 5},
+        {**shared, **times, "dataset": "mutag", "stack": 10},
+        {**shared, **times, "dataset": "mutag", "stack": 5, "ratio": 3.0},
+    ]
+    assert Bench(made).lanes().splitlines()[-3:] == [
+        "| mutag | 10 | 10 | 0.100 | 0.400 | 4.00 |",
+        "| mutag | 10 | 5 | 0.100 | 0.400 | 3.00 |",
+        "| dd | 10 | 1 | 0.100 | 0.400 | 4.00 |",
+    ]
+
+
 def test_coins_are_forced_while_they_are_measured() -> None:
     path = Path(__file__).parents[1] / "benchmarks" / "coins.py"
     spec = importlib.util.spec_from_file_location("coins", path)

@@ -440,8 +440,7 @@ def test_runs_beside_each_other_become_what_they_would_have_become_alone(
 ) -> None:
     """With fewer lanes than stacks, so that some take turns."""
     monkeypatch.setattr(trainer_module, "arrange", lambda runs, *_: [1] * runs)
-    monkeypatch.setattr(engine_module, "LANES", 2)
-    monkeypatch.setattr(arrangement, "LANES", 2)
+    monkeypatch.setattr(trainer_module, "lanes_on", lambda *_: 2)
     beside = _trainers([3, 4, 5], hidden=2)
     assert [t.engine.lane for t in beside] == [Lane(0, 2), Lane(1, 2), Lane(0, 2)]
     run_epoch_together(beside)
@@ -468,11 +467,18 @@ def test_lanes_at_the_same_time_do_what_they_do_in_turns(
     settings: dict[str, Any] = {"batch_size": 32, "learning_rate": 0.01, "layers": 3, "hidden": 64}
     configs = [_config(**settings, seed=seed) for seed in range(6)]
     found = []
-    for at_once in (arrangement.LANES, 1):
-        monkeypatch.setattr(engine_module, "LANES", at_once)
+    for at_once in (True, False):
         models = [build(config, graph.num_features).to(DEVICE) for config in configs]
         trainers = captured_trainers(models, configs, graph, DEVICE)
-        losses = [[r.loss for r in run_epoch_together(trainers)] for _ in range(4)]
+        engines = dict.fromkeys(trainer.engine for trainer in trainers)
+        assert [engine.lane.of for engine in engines] == [min(5, len(stacks))] * len(stacks)
+        groups = (
+            [trainers] if at_once else [[t for t in trainers if t.engine is e] for e in engines]
+        )
+        losses = [
+            [record.loss for group in groups for record in run_epoch_together(group)]
+            for _ in range(4)
+        ]
         found.append((losses, [trainer.result() for trainer in trainers]))
     (losses, weights), (expected, others) = found
     assert losses == expected
@@ -490,21 +496,29 @@ def test_small_runs_are_stacked_and_large_ones_are_not() -> None:
     assert not arrangement.busy(config, graph)
     large = config.replace(hidden=1 << 16, layers=64)
     assert arrangement.arrange(7, large, graph) == [1] * 7
-    assert [arrangement.lane_of(place, 7).place for place in range(7)] == [0, 1, 2, 3, 4, 0, 1]
+    assert [arrangement.lane_of(place, 7, 5).place for place in range(7)] == [0, 1, 2, 3, 4, 0, 1]
+    assert arrangement.lane_of(1, 2, 5) == Lane(1, 2)
 
 
-def test_programs_of_all_lanes_find_room_together(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("processors", [4, 40, 108, 132])
+@pytest.mark.parametrize("processes", [1, 3])
+def test_programs_of_all_lanes_find_room_together(
+    processors: int, processes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The GRU's programs wait for each other: one that is not on the device would never come."""
-    processors = 132
     properties = types.SimpleNamespace(multi_processor_count=processors)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: properties)
-    for lanes in (1, 2, 5):
-        for hidden in (32, 256, 512, 2048):
-            waves = recurrence._waves(10, hidden, torch.device("cuda"), lanes)
+    monkeypatch.setenv(arrangement.SHARERS, str(processes))
+    device, alone = torch.device("cuda"), arrangement.UNITS
+    for hidden in (32, 256, 512, 2048):
+        for lanes in range(1, arrangement.lanes_on(device, hidden) + 1):
+            waves = recurrence._waves(10, hidden, device, lanes)
             assert sorted(i for wave, *_ in waves for i in range(10)[wave]) == list(range(10))
             for wave, units, programs in waves:
                 assert units * programs >= hidden
-                assert (wave.stop - wave.start) * programs * lanes <= processors
+                assert (wave.stop - wave.start) * programs * lanes * processes <= processors
+                if lanes > 1:  # the same programs as alone
+                    assert units == alone
 
 
 def test_a_resumed_run_goes_on_as_if_it_had_not_stopped() -> None:

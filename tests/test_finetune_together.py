@@ -182,7 +182,7 @@ def test_kernels_of_the_captured_step_give_the_same(settings: dict[str, object])
     networks = [Network(encoder, 3, 4, 0.0, "graph") for encoder in encoders]
     plain, ours = (side.SideBySide(networks, place) for _ in range(2))
     found = []
-    for together, how in ((plain, None), (ours, "float32")):
+    for together, how in ((plain, False), (ours, True)):
         source, precision = side._source(graph, place, how)
         with precision:
             blocks = source.blocks([np.array([0, 3, 5, 8]), np.array([2, 4, 9])], [1, 2])
@@ -217,7 +217,7 @@ def test_curves_of_the_captured_step_are_the_same() -> None:
     more: dict[str, Any] = {**SETTINGS, "epochs": 2, "hidden": 4, "device": DEVICE}
     plain, found = (
         fine_tune_together(encoders, graph, y, splits, [0, 1], captured=how, **more)
-        for how in (None, "float32")
+        for how in (False, True)
     )
     for one, other in zip(found, plain, strict=True):
         for name in ("train_loss", "test", "validation", "validation_loss"):
@@ -226,15 +226,36 @@ def test_curves_of_the_captured_step_are_the_same() -> None:
             assert mine is None or np.allclose(mine, its, rtol=1e-3, atol=1e-4)
 
 
-def test_dropout_of_the_captured_step_is_fixed_by_the_seed() -> None:
+def test_dropout_of_the_captured_step_goes_by_its_keys() -> None:
     pytest.importorskip("triton", reason="the captured step needs Triton; it is not here")
-    graph, y = in_single(10)
-    splits = [Split(np.arange(6), np.array([], dtype=int), np.array([7, 8]))] * 2
-    encoder = made(hidden=4, layers=1, dropout=0.4).float()
-    more: dict[str, Any] = {**SETTINGS, "epochs": 1, "hidden": 4, "device": DEVICE}
-    one, two, other = (
-        fine_tune_together([encoder] * 2, graph, y, splits, seeds, captured="float32", **more)
-        for seeds in ([5, 5], [5, 5], [5, 6])
-    )
-    assert one[0].train_loss == one[1].train_loss == two[0].train_loss
-    assert one[1].train_loss != other[1].train_loss
+    graph, _ = in_single(10)
+    place = torch.device(DEVICE)
+    source, _ = side._source(graph, place, True)
+    found = []
+    for dropout, keys in ((0.4, [1, 2]), (0.4, [1, 2]), (0.4, [1, 3]), (0.0, [1, 2])):
+        encoder = made(hidden=4, layers=1, dropout=dropout).float()
+        torch.manual_seed(0)
+        together = side.SideBySide([Network(encoder, 3, 4, 0.0, "graph")] * 2, place)
+        blocks = source.blocks([np.arange(4)] * 2, keys)
+        found.append(together(blocks, training=True).detach())
+    one, again, other, calm = found
+    assert torch.equal(one, again)
+    assert torch.equal(one[0], other[0])
+    assert not torch.equal(one[1], other[1])
+    assert not torch.equal(one[0], one[1])
+    assert not torch.equal(one[0], calm[0])
+
+
+def test_held_out_rows_are_bounded_by_the_numbers_they_hold(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    graph, _ = toys()
+    source, _ = side._source(graph, torch.device("cpu"), False)
+    rows = [np.arange(20), np.arange(20, 50)]
+    assert len(list(side._chunks(source, rows, 16))) == 1
+    monkeypatch.setattr(side, "GRAPHS", 12)
+    chunks = list(side._chunks(source, rows, 16))
+    assert [len(chunk.rows[1]) for chunk in chunks] == [12, 12, 6]
+    most = int(source.num_nodes[rows[1]].sum()) * 16
+    monkeypatch.setattr(side, "NUMBERS", most // 3)
+    assert len(list(side._chunks(source, rows, 16))) == 4  # of nine graphs at most

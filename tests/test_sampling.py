@@ -10,6 +10,7 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -24,6 +25,7 @@ from lg2ar.sampling import (
     negative_edges,
     private_randomness,
     relaxed_bernoulli,
+    repeatable,
     sample_one,
     seed_from,
     shuffle_features,
@@ -399,3 +401,16 @@ def test_rounding_adds_no_node() -> None:
     nothing = torch.empty(2, 0, dtype=torch.long)
     graph = GraphBatch(torch.ones(100, 1), nothing, torch.zeros(100, dtype=torch.long), 1)
     assert int(gumbel_top_k(torch.zeros(100), graph, 0.55).sum()) == 55
+
+
+def test_repeatable_leaves_things_as_they_were(monkeypatch: pytest.MonkeyPatch) -> None:
+    memory: Any = torch.utils.deterministic
+    asked: list[bool] = []
+    monkeypatch.setattr(torch, "use_deterministic_algorithms", asked.append)
+    with repeatable(torch.device("cuda")):
+        assert not memory.fill_uninitialized_memory
+        assert asked == [True]
+    assert memory.fill_uninitialized_memory
+    assert asked == [True, False]
+    with repeatable(torch.device("cpu")):
+        assert memory.fill_uninitialized_memory

@@ -7,7 +7,7 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -19,9 +19,11 @@ from lg2ar.data.sources import open_source
 from lg2ar.encoders import Encoder
 from lg2ar.errors import InputError, NonFiniteLossError
 from lg2ar.experiment import pretrain
+from lg2ar.fast import arrangement
 from lg2ar.finetuning import Curve, Split, fine_tune, semi_splits
 from lg2ar.protocols import Reader, node_splits
 from lg2ar.records import StudyRecord, Task
+from lg2ar.study import runner as runner_module
 from lg2ar.study.ledger import Ledger, reproduce
 from lg2ar.study.plan import TABLES, VARIANTS, Planned, plan
 from lg2ar.study.runner import Runner
@@ -310,8 +312,15 @@ def test_folds_that_are_fine_tuned_together_are_the_same_ones(
     one_by_one, seen = done(planned, ["semi"]), []
 
     def together(
-        encoders: Any, graph: Any, y: Any, splits: Any, seeds: Any, **settings: Any
+        encoders: Any,
+        graph: Any,
+        y: Any,
+        splits: Any,
+        seeds: Any,
+        captured: bool,
+        **settings: Any,
     ) -> list[Curve]:
+        assert not captured  # the step was a plain one
         seen.append(len(splits))
         return [
             fine_tune(encoder, graph, y, split, seed=seed, **settings)
@@ -322,6 +331,45 @@ def test_folds_that_are_fine_tuned_together_are_the_same_ones(
     monkeypatch.setattr("lg2ar.study.runner.fine_tune_together", together)
     assert done(planned, ["semi"]).evaluations == one_by_one.evaluations
     assert seen == groups  # two encoders, with validation and without, ten folds
+
+
+def test_folds_are_fine_tuned_as_steps_were_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    (planned,) = some("semi", settings=SMALL, protocols=["semi"])
+    dataset, seen = open_source(planned.task.dataset), []
+
+    def together(*_: Any, captured: bool, **settings: Any) -> list[Curve]:
+        seen.append(captured)
+        return []
+
+    monkeypatch.setattr("lg2ar.study.runner.Runner._folds_at_once", lambda *_: 2)
+    monkeypatch.setattr("lg2ar.study.runner.fine_tune_together", together)
+    runner = Runner(torch.device("cpu"))
+    for step in ("captured", "plain"):
+        config = planned.config.replace(step=step)
+        runner._fine_tune(
+            [(cast("Any", None), [cast("Any", None)])], dataset.graph, dataset, config
+        )
+    assert seen == [True, False]
+
+
+def test_how_many_runs_are_trained_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many as fit half of what is free, each process its share, and lanes where one is busy."""
+    (planned,) = some("graph", settings=SMALL)
+    dataset, runner = open_source(planned.task.dataset), Runner(torch.device("cuda"))
+    each = runner_module.BYTES * arrangement.numbers_of(planned.config, dataset.graph)
+    monkeypatch.setattr(
+        runner_module, "settle_step", lambda config, *_: config.replace(step="captured")
+    )
+    for free, sharers, most in ((7, 1, 3), (1000, 1, 10), (16, 2, 4), (1, 1, 1)):
+        monkeypatch.setattr(runner_module, "_free", lambda _, free=free: free * each)
+        monkeypatch.setenv(arrangement.SHARERS, str(sharers))
+        assert runner.room(planned, dataset, ["strict"]) == most
+    monkeypatch.setattr(runner_module, "_free", lambda _: 1000 * each)
+    monkeypatch.setattr(arrangement, "BUSY", 0.0)
+    assert runner.room(planned, dataset, ["strict"]) == arrangement.LANES
+    assert runner.room(planned, dataset, ["semi"]) == 1
+    monkeypatch.setattr(runner_module, "settle_step", lambda config, *_: config)
+    assert runner.room(planned, dataset, ["strict"]) == 1
 
 
 @pytest.mark.parametrize("variant", ["gru", "infograph", "supervised"])

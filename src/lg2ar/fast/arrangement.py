@@ -7,16 +7,24 @@ the device busy most of the time, another one fills the rest.
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
+
+import torch
 
 from lg2ar.config import Config
 from lg2ar.graph import GraphBatch
 
-# Lanes side by side at most; runs in one stack at least before there are two (docs/performance.md).
+# Lanes side by side at most, and runs in all from which on small ones are put into two stacks. Five
+# lanes and two stacks of five were measured (docs/performance.md), what lies between was not.
 LANES = 5
 SPLIT = 4
 # Numbers in the rows of a batch, in all layers, from which on a run is no longer stacked.
 BUSY = 5e6
+# Units of a GRU that a program has where there is room enough.
+UNITS = 16
+# How many processes compute on a GPU at the same time (under NVIDIA's Multi-Process Service).
+SHARERS = "LG2AR_PROCESSES_PER_GPU"
 
 
 @dataclass(frozen=True)
@@ -53,6 +61,25 @@ def arrange(runs: int, config: Config, graph: GraphBatch) -> list[int]:
     return [runs - runs // 2, runs // 2]
 
 
-def lane_of(place: int, stacks: int) -> Lane:
-    """The lane of a stack by its place among all."""
-    return Lane(place % LANES, min(LANES, stacks))
+def lane_of(place: int, stacks: int, lanes: int) -> Lane:
+    """The lane of a stack by its place among all, where there may be so many lanes."""
+    return Lane(place % lanes, min(lanes, stacks))
+
+
+def lanes_on(device: torch.device, hidden: int) -> int:
+    """How many lanes there may be: the programs of all GRUs must find room at the same time."""
+    if device.type != "cuda":
+        return LANES
+    return max(1, min(LANES, processors_of(device) // -(-hidden // UNITS)))
+
+
+def processors_of(device: torch.device) -> int:
+    """Processors of a CUDA device that this process may count on."""
+    every = torch.cuda.get_device_properties(device).multi_processor_count
+    return max(1, every // sharers())
+
+
+def sharers() -> int:
+    """How many processes compute on a GPU at the same time, as far as it is known."""
+    told = os.environ.get(SHARERS, "")
+    return max(1, int(told)) if told.isdigit() else 1

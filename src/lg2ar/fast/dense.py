@@ -1,6 +1,7 @@
 """Linear layers of many runs, each with its own weights, and what they are made of.
 
-All weights are views of one flat buffer, a row a run: the kernels take one stride for them all.
+The kernels take one stride for all that is added to columns of one width: weights are views of one
+flat buffer, a row a run, or each has rows of its own, one behind the other.
 """
 
 from __future__ import annotations

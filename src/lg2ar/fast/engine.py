@@ -21,7 +21,7 @@ from torch import Tensor
 
 from lg2ar.config import Config
 from lg2ar.data.batches import epoch_batches
-from lg2ar.fast.arrangement import LANES, Lane
+from lg2ar.fast.arrangement import Lane
 from lg2ar.fast.data import NODES, PAIRS, PairData
 from lg2ar.fast.dense import products_in
 from lg2ar.fast.kernels import optimising
@@ -142,7 +142,8 @@ class Engine:
         for name, (start, end) in self.places.items():
             self.part_of[start:end] = self.step.part(name)
         self.sizes = self._choose_sizes()
-        self.peak = 0  # bytes of the device's memory
+        self.peak = 0  # bytes of the device's memory, and what a step takes of them
+        self.step_peak = 0
         self._plans: dict[int, _Plan] = {}
         for place, model in enumerate(models):
             self.load(place, model)
@@ -383,6 +384,7 @@ class Engine:
     def _capture(self, size: Size, mode: str) -> Any:
         """Take the step once, for what it compiles and allocates, and then record it."""
         before, cursor = self.snapshot(), self._cursor.clone()
+        held = torch.cuda.memory_allocated(self.device)
         forget_peak_memory(self.device)
         stream = stream_beside(self.device, "capture", self.lane.place)
         current = torch.cuda.current_stream()
@@ -400,7 +402,8 @@ class Engine:
             torch.cuda.graph(graph, pool=self._pool, stream=stream),
         ):
             self._step(size, mode)
-        self.peak = max(self.peak, torch.cuda.max_memory_allocated(self.device))
+        peak = torch.cuda.max_memory_allocated(self.device)
+        self.peak, self.step_peak = max(self.peak, peak), max(self.step_peak, peak - held)
         return graph
 
     def _step(self, size: Size, mode: str) -> None:
@@ -500,8 +503,9 @@ class Engine:
 def run_epoch_beside(engines: Sequence[Engine], number: int) -> list[list[Tally]]:
     """Train the runs of all engines for one epoch, those of as many engines at a time as can be."""
     tallies = []
-    for first in range(0, len(engines), LANES):
-        beside = engines[first : first + LANES]
+    lanes = engines[0].lane.of
+    for first in range(0, len(engines), lanes):
+        beside = engines[first : first + lanes]
         try:
             steps = {engine.begin(number) for engine in beside}
             for place in range(max(steps)):  # all have the same number
@@ -516,6 +520,14 @@ def run_epoch_beside(engines: Sequence[Engine], number: int) -> list[list[Tally]
                 torch.cuda.synchronize(beside[0].device)
             raise
     return tallies
+
+
+def peak_of(engines: Sequence[Engine]) -> int:
+    """Bytes that training takes; every engine's steps have memory of their own."""
+    if len(engines) == 1:
+        return engines[0].peak
+    held = max(engine.peak - engine.step_peak for engine in engines)
+    return held + sum(engine.step_peak for engine in engines)
 
 
 def _layout(shapes: Mapping[str, torch.Size]) -> tuple[dict[str, tuple[int, int]], int]:

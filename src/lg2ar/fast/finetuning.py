@@ -48,6 +48,9 @@ class PairBlocks:
     ) -> Tensor:
         """Rows of all graphs, ``[K, g, L h]``.
 
+        A batch of a single node is normalised by itself, where the plain layers read it by the
+        running statistics.
+
         Args:
             encoder: Any of them, for what they have in common.
             weights: Of all, by name.
@@ -88,6 +91,8 @@ class PairStore:
     """
 
     def __init__(self, graph: GraphBatch, device: torch.device) -> None:
+        assert graph.edge_weight is None
+        assert graph.edge_attr is None
         if device.type == "cuda" and device.index is None:
             device = torch.device("cuda", torch.cuda.current_device())
         self._data = PairData(graph, 1.0, device)

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from lg2ar.fast.arrangement import UNITS, processors_of
 from lg2ar.fast.dense import block_of, multiply, outer
 from lg2ar.fast.kernels import recurrence
 
@@ -87,8 +88,7 @@ def _waves(
     All programs of all lanes must find room at the same time, as they wait for each other.
     """
     if device.type == "cuda":
-        processors = torch.cuda.get_device_properties(device).multi_processor_count // lanes
-        units = 16
+        processors, units = max(1, processors_of(device) // lanes), UNITS
         while -(-hidden // units) > processors:
             units *= 2
         programs = -(-hidden // units)

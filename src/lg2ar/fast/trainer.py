@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from lg2ar.config import Config
-from lg2ar.fast.arrangement import arrange, lane_of
+from lg2ar.fast.arrangement import arrange, lane_of, lanes_on
 from lg2ar.fast.data import PairData
-from lg2ar.fast.engine import Engine, Tally, run_epoch_beside
+from lg2ar.fast.engine import Engine, Tally, peak_of, run_epoch_beside
 from lg2ar.graph import GraphBatch
 from lg2ar.model import Method
 from lg2ar.records import EpochRecord
@@ -39,7 +39,7 @@ class CapturedTrainer(Trainer):
             clip=config.clip,
             patience=config.patience,
             seed=config.seed,
-            # The kernels repeat themselves anyway, and PyTorch would fill every new tensor first.
+            # The kernels repeat themselves anyway.
             deterministic=False,
         )
         self.engine, self.place = engine, place
@@ -133,7 +133,7 @@ def run_epoch_together(trainers: Sequence[CapturedTrainer]) -> list[EpochRecord]
     start = time.perf_counter()
     tallies = dict(zip(engines, run_epoch_beside(engines, number), strict=True))
     seconds = time.perf_counter() - start
-    peak = max(engine.peak for engine in engines) or peak_memory(engines[0].device)
+    peak = peak_of(engines) or peak_memory(engines[0].device)
     return [
         trainer.take(tallies[trainer.engine][trainer.place], seconds / len(trainers), peak)
         for trainer in trainers
@@ -147,6 +147,7 @@ def captured_trainers(
     if device.type == "cuda" and device.index is None:
         device = torch.device("cuda", torch.cuda.current_device())
     stacks = arrange(len(models), configs[0], graph)
+    lanes = lanes_on(device, configs[0].hidden)
     data = PairData(graph, configs[0].ratio, device)
     every = iter(zip(models, configs, strict=True))
     trainers = []
@@ -154,7 +155,7 @@ def captured_trainers(
         own, settings = zip(*islice(every, runs), strict=True)
         seeds = [config.seed for config in settings]
         with private_randomness():
-            engine = Engine(own, configs[0], seeds, data, lane_of(at, len(stacks)))
+            engine = Engine(own, configs[0], seeds, data, lane_of(at, len(stacks), lanes))
         trainers += [
             CapturedTrainer(model, engine, place, config)
             for place, (model, config) in enumerate(zip(own, settings, strict=True))

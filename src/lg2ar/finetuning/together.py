@@ -31,6 +31,9 @@ from lg2ar.sampling import private_randomness, repeatable, seed_from
 
 # Nodes and edges of all folds that are evaluated at a time.
 BUDGET = 1 << 21
+# Numbers in the rows of one of them, a quarter of what 32 bits count, as graphs are of unequal
+# size; and graphs.
+NUMBERS, GRAPHS = 1 << 29, 1 << 15
 
 
 def can_be_together(encoder: Encoder, graph: GraphBatch) -> bool:
@@ -58,7 +61,7 @@ def fine_tune_together(
     hidden: int = 128,
     device: torch.device | str = "cpu",
     deterministic: bool = True,
-    captured: str | None = None,
+    captured: bool = False,
 ) -> list[Curve]:
     """Fine-tune a copy of each encoder on its split.
 
@@ -77,8 +80,8 @@ def fine_tune_together(
         hidden: Width of the heads' hidden layer.
         device: Where to train.
         deterministic: Whether a CUDA device must repeat itself bit by bit.
-        captured: The precision in which the kernels of the captured step are to multiply; None has
-            the plain ones. They want graphs that this step is suitable for.
+        captured: Whether the kernels of the captured step are to encode, in float32 as well. They
+            want graphs that this step is suitable for; dropout draws from another source there.
     """
     place = torch.device(device)
     classes, labels = torch.unique(y, return_inverse=True)
@@ -153,15 +156,15 @@ class Source(Protocol):
 
 
 def _source(
-    graph: GraphBatch, device: torch.device, captured: str | None
+    graph: GraphBatch, device: torch.device, captured: bool
 ) -> tuple[Source, AbstractContextManager[None]]:
     """What batches are taken from, and what to multiply in."""
-    if captured is None:
+    if not captured:
         return Plain(as_store(graph, device)), nullcontext()
     from lg2ar.fast.dense import products_in  # needs Triton
     from lg2ar.fast.finetuning import PairStore
 
-    return PairStore(graph, device), products_in(captured)
+    return PairStore(graph, device), products_in("float32")
 
 
 class Plain:
@@ -299,6 +302,7 @@ class SideBySide:
         self._statistics = {name: value.to(device) for name, value in statistics.items()}
         self._network = networks[0]
         self.many = len(networks)
+        self.width = networks[0].encoder.network.out_features
 
     def trained(self) -> list[Tensor]:
         """The stacked weights."""
@@ -362,7 +366,7 @@ def _train(
     """Train all networks, and test each epoch."""
     adam = torch.optim.Adam(networks.trained(), lr=learning_rate)
     held_out = [np.concatenate([split.validation, split.test]) for split in splits]
-    seen, parts_of = list(_chunks(source, held_out)), _parts(splits, labels.device)
+    seen, parts_of = list(_chunks(source, held_out, networks.width)), _parts(splits, labels.device)
     losses, results = [], []
     for epoch in range(1, epochs + 1):
         orders = [
@@ -387,12 +391,14 @@ def _train(
     ]
 
 
-def _chunks(source: Source, rows: Sequence[np.ndarray]) -> Iterator[Batches]:
+def _chunks(source: Source, rows: Sequence[np.ndarray], width: int) -> Iterator[Batches]:
     """Rows in their own order, in blocks of bounded size; a network may have none left."""
     size = source.num_nodes + source.num_edges
     cost = sum(int(size[own].sum()) for own in rows)
     longest = max(len(own) for own in rows)
-    step = max(1, longest * BUDGET // max(BUDGET, cost))
+    most = max(int(source.num_nodes[own].sum()) for own in rows) * width
+    shares = BUDGET / max(BUDGET, cost), NUMBERS / max(NUMBERS, most)
+    step = max(1, min(int(longest * min(shares)), GRAPHS))
     for first in range(0, longest, step):
         yield source.blocks([own[first : first + step] for own in rows], [0] * len(rows))
 

@@ -21,7 +21,7 @@ from lg2ar.data.features import FeatureRecipe
 from lg2ar.devices import device_name
 from lg2ar.encoders import Encoder
 from lg2ar.experiment import pretrain, pretrain_many
-from lg2ar.fast.arrangement import LANES, busy, numbers_of
+from lg2ar.fast.arrangement import LANES, busy, numbers_of, sharers
 from lg2ar.fast.suitability import settle_step
 from lg2ar.finetuning import (
     Curve,
@@ -52,8 +52,8 @@ from lg2ar.study.plan import Planned
 SEMI_EPOCHS = 100
 SEMI_LEARNING_RATE = 1e-3
 
-# Runs that are trained together at most, and bytes that one of them takes for every number of a
-# batch's rows in all layers (docs/performance.md).
+# Runs that are trained together at most, and bytes that one of them takes at most for every number
+# of a batch's rows in all layers.
 TOGETHER = 10
 BYTES = 170
 
@@ -121,7 +121,7 @@ class Runner:
             return 1
         most = LANES if busy(config, dataset.graph) else TOGETHER
         each = BYTES * numbers_of(config, dataset.graph)
-        return max(1, min(most, int(_free(self.device) / 2 / each)))
+        return max(1, min(most, int(_free(self.device) / 2 / sharers() / each)))
 
     def run_together(
         self, planned: Sequence[Planned], dataset: Dataset, protocols: Sequence[str]
@@ -169,9 +169,9 @@ class Runner:
         self, planned: Planned, dataset: Dataset, protocols: Sequence[str]
     ) -> StudyRecord:
         """The same encoder with a classification head, trained on all training labels."""
-        recipe = FeatureRecipe.of(planned.config, dataset)
+        config = planned.config
+        recipe = FeatureRecipe.of(config, dataset)
         graph = recipe.apply(dataset)
-        config = settle_step(planned.config, graph, self.device)
         with private_randomness():
             encoder = build_base_encoder(config, graph.num_features, graph.num_edge_features)
             initialise_parts({"base encoder": encoder}, config.seed)
@@ -233,7 +233,7 @@ class Runner:
             "hidden": config.hidden,
             "device": self.device,
         }
-        captured = config.precision if config.step == "captured" else None
+        captured = config.step == "captured"  # which says that its kernels suit the graphs
         labels, curves = _labels(dataset), []
         most = self._folds_at_once(config, graph, pairs[0][0])
         for first in range(0, len(jobs), most):
@@ -253,7 +253,8 @@ class Runner:
             return 1
         if not can_be_together(encoder, graph):
             return 1
-        return max(1, int(_free(self.device) / 2 / (BYTES * numbers_of(config, graph))))
+        each = BYTES * numbers_of(config, graph)
+        return max(1, int(_free(self.device) / 2 / sharers() / each))
 
 
 class _Reading:
