@@ -1,10 +1,9 @@
 """What ten runs together could gain if their coins always fell alike.
 
-In a step, one run computes the gradients of one encoder; runs that are trained together compute
-those of both, as their coins differ. Runs could be put into two groups by their coins, each with a
-step of its own. Here all runs are given the same coin, so that this is what such groups would take
-at best, without what grouping costs. Several stacks of one data set show what stacking itself is
-worth there.
+In a step, one run computes the gradients of one encoder; runs of a stack compute those of both, as
+their coins differ. They could be put into two groups by their coins, each with a step of its own.
+Here all runs are given the same coin, so that this is what such groups would take at best, without
+what grouping costs. Where runs are not stacked (lg2ar.fast.arrangement) there is nothing to gain.
 
 python benchmarks/coins.py results/bench/h200.jsonl --datasets mutag,proteins,dd
 """
