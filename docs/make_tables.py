@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from lg2ar.bench.scaling_chart import scaling_chart
@@ -25,6 +26,7 @@ from lg2ar.report.questions import findings, policies, probe_scaling
 from lg2ar.report.rows import in_papers_order
 from lg2ar.report.summary import NONE, brief, summary
 from lg2ar.report.tables import read_records, variants_table
+from lg2ar.shipping import read_encoder
 
 ROOT = Path(__file__).parent.parent
 # What README shows: the learned policy, with the paper's settings and with those of the findings.
@@ -152,6 +154,24 @@ def compared_policies() -> str:
     return policies([record for file in files for record in read_records(file)], "findings")
 
 
+def encoders() -> str:
+    """What is shipped, and what it scored."""
+    names = [path.stem for path in (ROOT / "results" / "encoders").glob("*.safetensors")]
+    head = "data set | trained on | seed | epochs | `strict` | untrained | `paper` | untrained | MB"
+    rows = [f"| {head} |", "|---|---|---:|---:|---:|---:|---:|---:|---:|"]
+    for name in in_papers_order(names):
+        path = ROOT / "results" / "encoders" / f"{name}.safetensors"
+        shipped = read_encoder(path)
+        scores = [
+            f"{fmean(values):.1f}"
+            for claim in shipped.claims
+            for values in (claim.accuracy, claim.untrained)
+        ]
+        about = [name, shipped.device, str(shipped.config.seed), str(shipped.epochs)]
+        rows.append(f"| {' | '.join([*about, *scores, f'{path.stat().st_size / 1e6:.1f}'])} |")
+    return "\n".join(rows)
+
+
 def bench() -> Bench:
     """All measurements of time and memory, and what the cost table had before."""
     files = sorted((ROOT / "results" / "bench").glob("*.jsonl"))
@@ -175,6 +195,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "findings, probe": lambda: scaling_of_the_probe("paper"),
     "findings, probe of findings": lambda: scaling_of_the_probe("findings"),
     "results, policies": compared_policies,
+    "results, encoders": encoders,
     "bench, precision": precisions,
     "bench, gpu steps": lambda: bench().gpu_steps(),
     "bench, gpu pygcl": lambda: bench().gpu_pygcl(),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import statistics
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,10 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from lg2ar import shipping
+from lg2ar.benchmarks import hyperparameters
 from lg2ar.cli import app
+from lg2ar.config import HOW, Config
+from lg2ar.data.benchmarks import BENCHMARKS, find_benchmark, present
 from lg2ar.data.dataset import Dataset
 from lg2ar.data.sources import open_source
 from lg2ar.errors import InputError
@@ -24,6 +28,8 @@ from lg2ar.shipping import Check, read_encoder, ship, verify
 from sealing import save_sealed
 from tiny import write_graphs, write_wikics
 
+# Read once: tests change the environment.
+DATA = os.environ.get("LG2AR_DATA")
 SMALL: dict[str, Any] = {"hidden": 8, "layers": 2, "epochs": 3, "batch_size": 16}
 
 
@@ -156,3 +162,27 @@ def test_an_encoder_embeds_graphs_by_themselves() -> None:
     dataset = open_source("tu:TINY")
     few = Dataset.from_pyg(dataset.graph.to_pyg().to_data_list()[:5])
     assert torch.allclose(shipped.embed(few), shipped.embed(dataset)[:5], atol=1e-6)
+
+
+ENCODERS = sorted((Path(__file__).parents[1] / "results" / "encoders").glob("*.safetensors"))
+
+
+@pytest.mark.parametrize("path", ENCODERS, ids=[path.stem for path in ENCODERS])
+def test_encoders_of_the_project_are_whole_and_made_with_a_preset(path: Path) -> None:
+    shipped = read_encoder(path)
+    assert shipped.data["source"] == path.stem
+    level = find_benchmark(path.stem).level
+    made_with = [
+        Config.make({"level": level, **hyperparameters(path.stem, preset)}, seed=10)
+        for preset in ("findings", "searched")
+    ]
+    ours = {**shipped.config.to_dict(), **dict.fromkeys(HOW)}
+    assert ours in [{**config.to_dict(), **dict.fromkeys(HOW)} for config in made_with]
+
+
+def test_an_encoder_of_the_project_scores_what_it_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    if not DATA or not present(BENCHMARKS["mutag"], DATA):
+        pytest.skip("LG2AR_DATA does not name a folder of data sets that has MUTAG")
+    monkeypatch.setenv("LG2AR_DATA", DATA)
+    path = next(path for path in ENCODERS if path.stem == "mutag")
+    assert all(check.holds for check in verify(path, device="cpu"))
