@@ -102,6 +102,8 @@ def _one(
         distributed.init_process_group(
             backend, init_method=f"file://{meeting}", rank=rank, world_size=size
         )
+        if backend == "gloo":
+            distributed.barrier()  # or one may be done with all before another has joined
         device = f"cuda:{rank}" if backend == "nccl" else "cpu"
         answer = False, work(Team(device), *arguments)
         if meet:
