@@ -74,6 +74,26 @@ def test_a_new_state_replaces_the_old_files(tmp_path: Path) -> None:
     assert torch.equal(checkpoint.read(tmp_path).model["weight"], torch.full((2, 3), 5.0))
 
 
+def test_a_run_that_is_being_trained_can_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A checkpoint comes between its run.json and the weights that this one names."""
+    checkpoint.write(tmp_path, state(2))
+    seen: list[dict[str, Any]] = []
+    whole = checkpoint.read_head
+
+    def read_head(*given: Any) -> dict[str, Any]:
+        head = whole(*given)
+        if not seen:
+            checkpoint.write(tmp_path, state(3))
+        seen.append(head)
+        return head
+
+    monkeypatch.setattr(checkpoint, "read_head", read_head)
+    assert len(checkpoint.read(tmp_path).progress["history"]) == 3
+    assert len(seen) == 2
+
+
 def test_files_of_others_are_left_alone(tmp_path: Path) -> None:
     others = [tmp_path / "model-00001-of-00002.safetensors", tmp_path / "training-data.safetensors"]
     for path in others:

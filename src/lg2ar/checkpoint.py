@@ -22,7 +22,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from safetensors import SafetensorError
@@ -40,6 +40,7 @@ DIGITS = 16  # of the SHA-256 of a weight file, in its name
 _OURS = re.compile(rf"[a-z]+-[0-9a-f]{{{DIGITS}}}\.safetensors")
 
 Tensors = dict[str, torch.Tensor]
+Read = TypeVar("Read")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,6 +147,8 @@ def remove_folder(folder: str | Path, file: str, parts: list[str]) -> None:
 def read(folder: str | Path, *, with_training: bool = False) -> Checkpoint:
     """Read a run folder, checking every file against its recorded SHA-256.
 
+    It may be one that is being trained.
+
     Args:
         folder: The run folder.
         with_training: Whether to read also what training needs to go on.
@@ -154,6 +157,33 @@ def read(folder: str | Path, *, with_training: bool = False) -> Checkpoint:
         InputError: Naming the file that is missing, damaged or of another format.
     """
     folder = Path(folder)
+    return read_steadily(folder / RUN_FILE, lambda: _read(folder, with_training))
+
+
+def read_steadily(path: Path, read: Callable[[], Read]) -> Read:
+    """Read a folder, and again where its JSON file was replaced before its weights were read.
+
+    Args:
+        path: The JSON file.
+        read: Reads it, and what it names.
+    """
+    while True:
+        before = _content(path)
+        try:
+            return read()
+        except InputError:
+            if _content(path) == before:
+                raise
+
+
+def _content(path: Path) -> bytes | None:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return None
+
+
+def _read(folder: Path, with_training: bool) -> Checkpoint:
     head = read_head(folder, RUN_FILE, "lg2ar pretrain")
     try:
         config = Config.stored(head["config"])

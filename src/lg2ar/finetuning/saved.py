@@ -178,7 +178,12 @@ def load_finetuned(folder: str | Path, device: str | torch.device = "auto") -> F
     Raises:
         InputError: Naming what is missing, damaged or of another format.
     """
-    head, place = checkpoints.read_head(folder, FILE, "lg2ar finetune"), choose_device(device)
+    path, place = Path(folder) / FILE, choose_device(device)
+    return checkpoints.read_steadily(path, lambda: _read(folder, place))
+
+
+def _read(folder: str | Path, place: torch.device) -> FineTuned:
+    head = checkpoints.read_head(folder, FILE, "lg2ar finetune")
     try:
         config = Config.stored(head["config"])
         recipe = FeatureRecipe.from_dict(head["recipe"])
