@@ -101,11 +101,11 @@ def test_the_demonstration_scores_both_encoders(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_trained_beats_untrained_by_ten_points_on_toy_graphs() -> None:
-    """Over five seeds: ten points on the mean, better on every seed.
+    """Over three seeds: ten points on the mean, better on every seed.
 
     The untrained encoder is the stronger floor: its normalisation statistics are the data's.
     """
-    gains = [gain(toy_graphs(), {**SETTINGS, "seed": seed}) for seed in range(5)]
+    gains = [gain(toy_graphs(), {**SETTINGS, "seed": seed}) for seed in range(3)]
     assert np.mean(gains) > 10
     assert min(gains) > 0
 
