@@ -35,7 +35,9 @@ nitpick_ignore_regex = [
     # Other people's names and our own shorthands for types; there is no network to look them up.
     (r"py:.*", r"(?!lg2ar\.).*"),
     (r"py:.*", r"lg2ar\..*\._\w+"),
-    (r"py:.*", r"lg2ar\.engines\.(Job|Result)"),  # stand for any type
+    # These stand for any type.
+    (r"py:.*", r"lg2ar\.engines\.(Job|Result)"),
+    (r"py:.*", r"lg2ar\.checkpoint\.Read"),
 ]
 # A type that is called alike in two modules leads to neither.
 suppress_warnings = ["ref.python"]
