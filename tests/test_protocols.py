@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from sklearn.model_selection import GridSearchCV
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV, StratifiedKFold
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC, LinearSVC
@@ -17,6 +18,7 @@ from lg2ar.config import Config
 from lg2ar.data.dataset import Dataset
 from lg2ar.data.toy import toy_graphs, toy_nodes
 from lg2ar.errors import InputError
+from lg2ar.finetuning import semi_splits
 from lg2ar.probes import chosen_probe_accuracy, linear_layer_accuracy
 from lg2ar.protocols import (
     EPOCH_GRID,
@@ -68,6 +70,34 @@ def test_graph_level_is_the_grid_search_of_scikit_learn(protocol: str) -> None:
     assert reader.accuracy(protocol, rows) == pytest.approx(
         grid_search(rows, reader, protocol), abs=1e-4
     )
+
+
+def negative_brier(model: LogisticRegression, x: np.ndarray, y: np.ndarray) -> float:
+    chances = model.predict_proba(x)
+    truth = y[:, None] == model.classes_
+    return -float(((chances - truth) ** 2).sum(1).mean())
+
+
+@pytest.mark.parametrize("width", [6, 40])  # fewer columns than labelled rows, and more
+def test_frozen_semi_is_a_grid_search_on_the_labelled_tenth(width: int) -> None:
+    dataset = toy_graphs(num_graphs=240)
+    reader, rows = Reader(dataset, 3, CPU), noisy_rows(dataset, width=width)
+    x, y = StandardScaler().fit_transform(rows.double().numpy()), reader.labels
+    folds = StratifiedKFold(5, shuffle=True, random_state=0)
+    expected = []
+    for split in semi_splits(y):
+        assert len(split.train) < 25
+        search = GridSearchCV(
+            LogisticRegression(solver="newton-cholesky", tol=1e-8),
+            {"C": C},
+            cv=folds,
+            scoring=negative_brier,
+        ).fit(x[split.train], y[split.train])
+        answers = search.best_estimator_.predict(x[split.test])
+        expected.append(100 * float(np.mean(answers == y[split.test])))
+    found = reader.accuracy("semi-frozen", rows)
+    assert found == pytest.approx(expected, abs=1e-4)
+    assert found == Reader(dataset, 4, CPU).accuracy("semi-frozen", rows)  # GraphCL's folds
 
 
 def test_scaling_inside_the_folds_is_what_strict_adds() -> None:

@@ -21,6 +21,8 @@ nested         graph linear SVM as ``strict``, or kind of SVM, kernel width and 
 semi           graph whole network fine-tuned     ``test-max``: the epoch **on the test
                      with 10 % of the labels      folds**; ``validation``: on another fold;
                                                   ``last epoch``: nothing
+semi-frozen    graph logistic regression with     C inside these labels; the epoch is fixed
+                     10 % of the labels           beforehand
 ============== ===== ============================ =======================================
 
 Folds and splits are fixed by the run's seed alone, so all methods are read on the same ones, and
@@ -43,6 +45,8 @@ from lg2ar.config import Config, Level
 from lg2ar.data.benchmarks import find_benchmark, open_split
 from lg2ar.data.dataset import Dataset
 from lg2ar.errors import InputError
+from lg2ar.finetuning.splits import semi_splits
+from lg2ar.probes.few_labels import chosen_logistic_accuracy
 from lg2ar.probes.kernel import chosen_probe_accuracy
 from lg2ar.probes.linear_layer import linear_layer_accuracy
 from lg2ar.probes.nested import nested_accuracy
@@ -65,6 +69,7 @@ PROTOCOLS: dict[str, tuple[Level, ...]] = {
     "infograph-rbf": ("graph",),
     "nested": ("graph",),
     "semi": ("graph",),
+    "semi-frozen": ("graph",),
 }
 
 
@@ -133,6 +138,11 @@ class Reader:
         """The public splits where there are some, otherwise twenty random ones of 10/10/80 %."""
         return node_splits(self.dataset, self.seed)
 
+    @cached_property
+    def few_labels(self) -> list[tuple[NDArray[np.intp], NDArray[np.intp]]]:
+        """Labelled and tested rows of each of GraphCL's folds, which are the same for all seeds."""
+        return [(split.train, split.test) for split in semi_splits(self.labels)]
+
     def accuracy(self, protocol: str, rows: Tensor) -> list[float]:
         """Percent in each fold (node level: split).
 
@@ -151,6 +161,8 @@ class Reader:
             return _rounded(layer.test)
         if protocol == "infograph-rbf":
             return _rounded(rbf_accuracy(rows.numpy(), self.labels, self.folds).accuracy)
+        if protocol == "semi-frozen":
+            return _rounded(chosen_logistic_accuracy(rows, self.labels, self.few_labels)[0])
         if protocol == "nested":
             return _rounded(
                 chosen_probe_accuracy(rows, self.labels, self.folds, device=self.device)[0]

@@ -46,7 +46,8 @@ def reproduce(
     protocol: Annotated[
         list[str] | None,
         typer.Option(
-            help="paper, paper-scaled, strict, infograph-rbf, nested, semi; default: the table's."
+            help="paper, paper-scaled, strict, infograph-rbf, nested, semi, semi-frozen; "
+            "default: the table's."
         ),
     ] = None,
     preset: Annotated[

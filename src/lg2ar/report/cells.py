@@ -52,7 +52,7 @@ _ENCODER = (
 )
 
 _METHODS = ("supervised", "infograph", "graphcl", "", "lg2ar", UNTRAINED)  # "" is any other
-_PROTOCOLS = ("paper", "paper-scaled", "strict", "infograph-rbf", "nested", "semi")
+_PROTOCOLS = ("paper", "paper-scaled", "strict", "infograph-rbf", "nested", "semi", "semi-frozen")
 
 
 @dataclass(frozen=True)

@@ -198,7 +198,7 @@ def _note(shown: Sequence[Cell], table: str) -> str:
             "of the whole process's elsewhere."
         )
     told = _selections([cell for cell in shown if cell.method != UNTRAINED], table)
-    without = "fine-tuned without pre-training" if table == "semi" else "untrained"
+    without = "without pre-training" if table == "semi" else "untrained"
     return (
         f"Epoch: {told or UNTRAINED}. Percent, mean ± standard deviation over runs; difference: to "
         f"the same runs {without}, ± half the width of its 95 % interval."

@@ -145,7 +145,7 @@ TABLES: dict[str, Table] = {
         ("proteins", "dd", "collab", "reddit-binary", "reddit-multi-5k"),
         ("gru", "infograph", "graphcl"),
         5,
-        ("semi",),
+        ("semi", "semi-frozen"),
         "semi",
     ),
     "ablation": Table(
