@@ -154,6 +154,28 @@ def compared_policies() -> str:
     return policies([record for file in files for record in read_records(file)], "findings")
 
 
+def few_labels() -> str:
+    """What a probe with a tenth of the labels scores, held back as each criterion says."""
+    records = read_records(ROOT / "results" / "few-labels.jsonl")
+    criteria = list(records[0]["chosen"])
+    heads = ["data set", "features", "encoder", "readings", *(f"by {name}" for name in criteria)]
+    heads += [f"C = {value:g}" for value in records[0]["C"]]
+    rows = [f"| {' | '.join(heads)} |", "|---|---|---|" + "---:|" * (len(heads) - 3)]
+    groups: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
+    for record in records:
+        epochs = f"{record['epoch']} epochs" if record["epoch"] else "untrained"
+        features = "GraphCL's" if record["preset"].startswith("semi") else "as in `findings`"
+        groups.setdefault((record["dataset"], features, epochs), []).append(record)
+    order = in_papers_order({name for name, *_ in groups})
+    for key in sorted(groups, key=lambda key: order.index(key[0])):
+        own = groups[key]
+        values = [fmean(record["chosen"][name] for record in own) for name in criteria]
+        values += [fmean(column) for column in zip(*(r["fixed"] for r in own), strict=True)]
+        shown = [*key, str(len(own)), *(f"{value:.1f}" for value in values)]
+        rows.append(f"| {' | '.join(shown)} |")
+    return "\n".join(rows)
+
+
 def encoders() -> str:
     """What is shipped, and what it scored."""
     names = [path.stem for path in (ROOT / "results" / "encoders").glob("*.safetensors")]
@@ -194,6 +216,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "findings": found,
     "findings, probe": lambda: scaling_of_the_probe("paper"),
     "findings, probe of findings": lambda: scaling_of_the_probe("findings"),
+    "findings, few labels": few_labels,
     "results, policies": compared_policies,
     "results, encoders": encoders,
     "bench, precision": precisions,

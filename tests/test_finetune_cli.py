@@ -12,7 +12,10 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from sklearn.linear_model import LogisticRegression, RidgeCV
 from sklearn.metrics import f1_score, r2_score, roc_auc_score
+from sklearn.model_selection import GridSearchCV, StratifiedKFold
+from sklearn.preprocessing import StandardScaler
 
 import lg2ar
 from commands import Command
@@ -24,6 +27,7 @@ from lg2ar.finetuning import held_out_split, load_finetuned
 from lg2ar.finetuning.early_stopping import TuningSettings
 from lg2ar.finetuning.network import EncodedRows, Network, Rows
 from lg2ar.finetuning.targets import Target, read_labels
+from lg2ar.probes import C_GRID
 from sealing import write_sealed
 
 SMALL: dict[str, Any] = {"hidden": 8, "layers": 2, "epochs": 1}
@@ -183,7 +187,7 @@ def test_classes_are_learned_and_compared_with_honest_floors() -> None:
     """Guessing one of four classes gets 25%."""
     tuned = lg2ar.finetune(run(), graphs(), "tree", **QUICK)
     assert tuned.target.classes == ("ash", "elm", "fir", "oak")
-    assert list(tuned.scores) == ["pretrained", "untrained", "no graph"]
+    assert list(tuned.scores) == ["pretrained", "probe", "untrained", "no graph"]
     assert tuned.scores["pretrained"]["accuracy"] > 60
     assert tuned.scores["no graph"]["accuracy"] == pytest.approx(25, abs=5)
     assert tuned.rows == {
@@ -206,7 +210,7 @@ def test_the_floor_is_the_encoder_that_training_began_with() -> None:
 def test_numbers_are_learned_in_their_own_units() -> None:
     tuned = lg2ar.finetune(run(), graphs(), "log size", floor=False, **{**QUICK, "epochs": 80})
     assert tuned.target.task == "regression"
-    assert list(tuned.scores) == ["pretrained", "no graph"]
+    assert list(tuned.scores) == ["pretrained", "probe", "no graph"]
     assert tuned.scores["pretrained"]["R2"] > 0.7
     assert tuned.scores["no graph"]["R2"] < 0.1
     told = tuned.predict(graphs())
@@ -222,6 +226,49 @@ def test_nodes_are_classified_too() -> None:
     assert tuned.target.column == "y"
     assert tuned.scores["pretrained"]["accuracy"] > 45  # of four
     assert len(tuned.predict(dataset)) == 200
+
+
+@pytest.mark.parametrize("column", ["tree", "log size"])
+def test_the_probe_is_a_linear_model_of_the_embeddings(column: str) -> None:
+    """It learns from all labels that are not held out, those that stop training included."""
+    dataset = graphs()
+    tuned = lg2ar.finetune(run(), dataset, column, floor=False, **QUICK)
+    held = read_labels(dataset, column)
+    classes = held.values if column == "tree" else None
+    split = held_out_split(held.known, classes)
+    x = StandardScaler().fit_transform(run().embed(dataset).numpy().astype(float))
+    seen = np.concatenate([split.train, split.validation])
+    folds = StratifiedKFold(5, shuffle=True, random_state=0)
+    logistic = LogisticRegression(solver="newton-cholesky", tol=1e-8)
+    model = (
+        GridSearchCV(logistic, {"C": C_GRID}, scoring=brier, cv=folds)
+        if column == "tree"
+        else RidgeCV(alphas=[10.0**k for k in range(-2, 6)])
+    ).fit(x[seen], held.values[seen])
+    told, truth = model.predict(x[split.test]), held.values[split.test]
+    if column == "tree":
+        expected = {"accuracy": 100 * float(np.mean(told == truth))}
+    else:
+        expected = {"MAE": float(np.abs(told - truth).mean())}
+    for name, value in expected.items():
+        assert tuned.scores["probe"][name] == pytest.approx(value, rel=1e-4)
+
+
+def brier(model: Any, x: np.ndarray, y: np.ndarray) -> float:
+    chances = model.predict_proba(x)
+    return -float(((chances - (y[:, None] == model.classes_)) ** 2).sum(1).mean())
+
+
+def test_the_probe_does_with_two_rows_and_is_left_out_where_labels_are_many(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    dataset = graphs()
+    few = lg2ar.finetune(run(), dataset, "tree", floor=False, fraction=0.06, **QUICK)
+    assert few.rows["learned from"] == 5  # of four classes
+    assert few.scores["probe"]["accuracy"] >= 0
+    monkeypatch.setattr("lg2ar.finetuning.from_run.MOST", 95)
+    many = lg2ar.finetune(run(), dataset, "tree", floor=False, **QUICK)
+    assert list(many.scores) == ["pretrained", "no graph"]
 
 
 @pytest.mark.parametrize("freeze", [False, True])
@@ -414,7 +461,7 @@ def test_the_commands_from_labels_to_predictions(
     )  # fmt: skip
     assert "'y' is 4 classes (classification)" in told
     assert "learned from 58 of 300 labels" in told
-    for row in ("pretrained", "untrained", "no graph"):
+    for row in ("pretrained", "probe", "untrained", "no graph"):
         assert row in told
     out = tmp_path / f"told.{ending}"
     told = command.ok("predict", tmp_path / "tuned", "toy-graphs", "--out", out, *base)

@@ -25,7 +25,8 @@ from lg2ar.finetuning.early_stopping import (
     fit,
     predict_rows,
 )
-from lg2ar.finetuning.network import Network, Rows
+from lg2ar.finetuning.network import EncodedRows, Network, Rows
+from lg2ar.finetuning.probe import MOST, probed
 from lg2ar.finetuning.progress import BEGUN, Progress, check_asked, check_free, print_of
 from lg2ar.finetuning.saved import FILE, FineTuned, check_level, load_finetuned, made_as
 from lg2ar.finetuning.splits import Split, held_out_split
@@ -136,6 +137,8 @@ def finetune(
     work = _Work(run, run.recipe.apply(dataset), held, split, chosen, progress)
     network, history = work.fit("pretrained", run.model.base_encoder, on_epoch)
     scores = {"pretrained": work.score(network)}
+    if len(split.train) + len(split.validation) <= MOST:
+        scores |= work.probe()
     if floor:
         other, _ = work.fit("untrained", work.untrained(), on_epoch)
         scores["untrained"] = work.score(other)
@@ -259,6 +262,19 @@ class _Work:
                 f"(now {self.settings.learning_rate:g})."
             )
         return self.target.scores(self.values[rows], told)
+
+    def probe(self) -> dict[str, dict[str, float]]:
+        """How good a linear model on the encoder is, as pre-training left it."""
+        config, split = self.run.config, self.split
+        used = np.concatenate([split.train, split.validation, split.test])
+        with repeatable(self.device, config.deterministic), private_randomness():
+            network = Network(self.run.model.base_encoder, 1, 1, 0.0, config.level, frozen=True)
+            with sensible_threads(self.graph, config, self.device):
+                encodings = EncodedRows(self.rows, network.to(self.device), used).encodings
+        if not encodings.isfinite().all():
+            return {}  # a linear model has nothing to say about such rows
+        told = probed(encodings.cpu().numpy(), self.values, split, self.target)
+        return {"probe": self.target.scores(self.values[split.test], told)}
 
     def untrained(self) -> Encoder:
         """The encoder that the run's training began with."""

@@ -83,9 +83,9 @@ class FineTuned:
         network: Encoder and head.
         settings: How it was fine-tuned.
         history: One record per epoch.
-        scores: On held-out rows, by name: ``pretrained``, and beside it what an ``untrained``
-            encoder reaches that was fine-tuned the same way, and ``no graph``, a guess from the
-            labels alone.
+        scores: On held-out rows, by name: ``pretrained``, and beside it what a linear ``probe`` of
+            the encoder as it was reaches, where labels are few, what an ``untrained`` encoder that
+            was fine-tuned the same way does, and ``no graph``, a guess from the labels alone.
         rows: How many rows were learned from, stopped training, were held out.
         data: What it was fine-tuned on.
         versions: What it was made with.

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from lg2ar.probes.few_labels import chosen_logistic_accuracy, few_label_accuracy
+from lg2ar.probes.few_labels import (
+    chosen_logistic_accuracy,
+    chosen_logistic_chances,
+    few_label_accuracy,
+)
 from lg2ar.probes.folds import C_GRID, NestedAccuracy
 from lg2ar.probes.kernel import chosen_probe_accuracy, rbf_rows
 from lg2ar.probes.linear_layer import LayerAccuracy, linear_layer_accuracy
@@ -16,6 +20,7 @@ __all__ = [
     "LayerAccuracy",
     "NestedAccuracy",
     "chosen_logistic_accuracy",
+    "chosen_logistic_chances",
     "chosen_probe_accuracy",
     "few_label_accuracy",
     "linear_layer_accuracy",

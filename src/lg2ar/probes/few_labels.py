@@ -70,7 +70,7 @@ def chosen_logistic_accuracy(
         y: Labels, ``[n]``.
         parts: Numbers of the labelled rows and of the tested ones, for each split.
         C: Values to choose from. Of equally good ones the smallest is taken.
-        inner: Number of inner folds, stratified; as many as there are labelled rows at most.
+        inner: Number of inner folds, stratified; no more than the largest class has rows.
         seed: Shuffles the inner folds.
 
     Returns:
@@ -78,46 +78,73 @@ def chosen_logistic_accuracy(
     """
     rows = StandardScaler().fit_transform(np.asarray(as_numpy(x), dtype=np.float64))
     labels = np.unique(as_numpy(y), return_inverse=True)[1]
-    grid = sorted(C)
     workers = min(len(parts), os.cpu_count() or 1)
     found = Parallel(n_jobs=workers, backend="threading")(
-        delayed(_one_split)(rows, labels, train, test, grid, inner, seed) for train, test in parts
+        delayed(chosen_logistic_chances)(
+            rows, labels, *part, int(labels.max()) + 1, C=C, inner=inner, seed=seed
+        )
+        for part in parts
     )
-    accuracy, chosen = zip(*found, strict=True)
-    return 100 * np.array(accuracy), np.asarray(grid)[list(chosen)]
+    right = [
+        np.mean(chances.argmax(1) == labels[test])
+        for (chances, _), (_, test) in zip(found, parts, strict=True)
+    ]
+    return 100 * np.array(right), np.array([value for _, value in found])
 
 
-def _one_split(
-    rows: Array, labels: Labels, train: Rows, test: Rows, grid: list[float], inner: int, seed: int
-) -> tuple[float, int]:
-    """Share of right answers, and the place of the ``C`` they are given with."""
-    # Weights that are held back by their squares are combinations of the labelled rows: in the
-    # axes of these, of which there are fewer than columns, nothing is lost.
-    axes = np.linalg.svd(rows[train], full_matrices=False)[2].T
-    turned = rows @ axes
-    folds = cut(labels, train, min(inner, len(train)), seed)
-    errors = np.mean([_errors(turned, labels, *fold, grid) for fold in folds], axis=0)
-    best = int(errors.argmin())
-    answers = _fitted(turned[train], labels[train], grid[best]).predict(turned[test])
-    return float(np.mean(answers == labels[test])), best
+def chosen_logistic_chances(
+    rows: Array,
+    labels: Labels,
+    train: Rows,
+    test: Rows,
+    classes: int,
+    *,
+    C: Sequence[float] = C_GRID,
+    inner: int = 5,
+    seed: int = 0,
+) -> tuple[Array, float]:
+    """Chances of all classes for the tested rows of one split, ``[len(test), classes]``, and ``C``.
 
-
-def _errors(rows: Array, labels: Labels, train: Rows, test: Rows, grid: list[float]) -> list[float]:
-    """Mean squared error of the chances for each ``C``.
-
-    A class that is not among the training rows has no chance.
+    Args:
+        rows: Embeddings, scaled, ``[n, d]``.
+        labels: Places of the classes, ``[n]``; only those of the labelled rows are looked at.
+        train: Numbers of the labelled rows, at least two classes among them.
+        test: Numbers of the tested rows.
+        classes: How many there are.
+        C: Values to choose from. Of equally good ones the smallest is taken.
+        inner: Number of inner folds, stratified; no more than the largest class has rows.
+        seed: Shuffles the inner folds.
     """
-    kinds = np.unique(labels)
-    truth = labels[test][:, None] == kinds
-    errors = []
-    for value in grid:
-        model = _fitted(rows[train], labels[train], value)
-        chances = np.zeros((len(test), len(kinds)))
-        chances[:, np.searchsorted(kinds, model.classes_)] = model.predict_proba(rows[test])
-        errors.append(float(np.square(chances - truth).sum(1).mean()))
-    return errors
+    grid, known = sorted(C), labels[train]
+    # Weights that are held back by their squares are combinations of the labelled rows: in the
+    # axes of these, which may be fewer than the columns, nothing is lost.
+    axes = np.linalg.svd(rows[train], full_matrices=False)[2].T
+    seen = rows[train] @ axes
+    number = min(inner, int(np.bincount(known).max()))
+    errors = np.zeros(len(grid))
+    if number > 1:  # else there is nothing to choose by
+        for learned, held in cut(known, np.arange(len(train)), number, seed):
+            errors += _errors(seen[learned], known[learned], seen[held], known[held], grid)
+    value = grid[int(errors.argmin())]
+    return _chances(seen, known, rows[test] @ axes, classes, value), value
 
 
-def _fitted(x: Array, y: Labels, value: float) -> LogisticRegression:
+def _errors(x: Array, y: Labels, held: Array, truth: Labels, grid: list[float]) -> Array:
+    """Mean squared error of the chances, for each ``C``."""
+    number = int(max(y.max(), truth.max())) + 1
+    right = truth[:, None] == np.arange(number)
+    return np.array(
+        [np.square(_chances(x, y, held, number, value) - right).sum(1).mean() for value in grid]
+    )
+
+
+def _chances(x: Array, y: Labels, held: Array, number: int, value: float) -> Array:
+    """What is foretold; a class that nothing is learned of has no chance."""
+    kinds, chances = np.unique(y), np.zeros((len(held), number))
+    if len(kinds) == 1:
+        chances[:, kinds] = 1.0
+        return chances
     # By far the fastest of scikit-learn's solvers where columns are as many as rows.
-    return LogisticRegression(C=value, solver="newton-cg", max_iter=1000, tol=1e-7).fit(x, y)
+    model = LogisticRegression(C=value, solver="newton-cg", max_iter=1000, tol=1e-7).fit(x, y)
+    chances[:, kinds] = model.predict_proba(held)
+    return chances
