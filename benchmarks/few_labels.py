@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +23,10 @@ from lg2ar.config import Config
 from lg2ar.data.benchmarks import open_benchmark
 from lg2ar.devices import choose_device, device_name
 from lg2ar.experiment import pretrain
-from lg2ar.exploring import scaled
-from lg2ar.finetuning import Split, semi_splits
+from lg2ar.moments import scaled
 from lg2ar.probes import C_GRID
 from lg2ar.records import versions
+from lg2ar.splits import Split, semi_splits
 
 FOLDS = (777, 778)
 CRITERIA = ("squared error", "logarithm", "wrong answers")
@@ -63,7 +64,9 @@ def read(rows: Array, y: Array, split: Split) -> tuple[Array, Array]:
     return accuracy, accuracy[np.mean(found, axis=1).argmin(0)]
 
 
-def measure(name: str, preset: str, epochs: int, seed: int, root: str | None) -> Any:
+def measure(
+    name: str, preset: str, epochs: int, seed: int, root: str | None
+) -> Iterator[dict[str, Any]]:
     """Train, and read the untrained encoder and the trained one in all folds."""
     device = choose_device("auto")
     dataset = open_benchmark(name, root)

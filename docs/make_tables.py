@@ -158,14 +158,13 @@ def few_labels() -> str:
     """What a probe with a tenth of the labels scores, held back as each criterion says."""
     records = read_records(ROOT / "results" / "few-labels.jsonl")
     criteria = list(records[0]["chosen"])
-    heads = ["data set", "features", "encoder", "readings", *(f"by {name}" for name in criteria)]
+    heads = ["data set", "preset", "encoder", "readings", *(f"by {name}" for name in criteria)]
     heads += [f"C = {value:g}" for value in records[0]["C"]]
     rows = [f"| {' | '.join(heads)} |", "|---|---|---|" + "---:|" * (len(heads) - 3)]
     groups: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
     for record in records:
         epochs = f"{record['epoch']} epochs" if record["epoch"] else "untrained"
-        features = "GraphCL's" if record["preset"].startswith("semi") else "as in `findings`"
-        groups.setdefault((record["dataset"], features, epochs), []).append(record)
+        groups.setdefault((record["dataset"], f"`{record['preset']}`", epochs), []).append(record)
     order = in_papers_order({name for name, *_ in groups})
     for key in sorted(groups, key=lambda key: order.index(key[0])):
         own = groups[key]

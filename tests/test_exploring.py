@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from commands import Command
 from lg2ar import exploring
 from lg2ar.errors import InputError
-from lg2ar.exploring import cluster, neighbours, outliers, scaled
+from lg2ar.exploring import cluster, neighbours, outliers
+from lg2ar.moments import scaled
 
 
 @pytest.fixture

@@ -23,15 +23,17 @@ from lg2ar.data.conversion import write_on_disk
 from lg2ar.data.dataset import Dataset
 from lg2ar.data.toy import toy_graphs, toy_nodes
 from lg2ar.errors import InputError, NonFiniteLossError
-from lg2ar.finetuning import held_out_split, load_finetuned
+from lg2ar.finetuning import Split, held_out_split, load_finetuned
 from lg2ar.finetuning.early_stopping import TuningSettings
 from lg2ar.finetuning.network import EncodedRows, Network, Rows
+from lg2ar.finetuning.probe import probed
 from lg2ar.finetuning.targets import Target, read_labels
 from lg2ar.probes import C_GRID
 from sealing import write_sealed
 
 SMALL: dict[str, Any] = {"hidden": 8, "layers": 2, "epochs": 1}
 QUICK: dict[str, Any] = {"epochs": 25, "learning_rate": 1e-2, "hidden": 16, "batch_size": 32}
+ABC = ("a", "b", "c")
 
 
 @pytest.fixture
@@ -225,6 +227,7 @@ def test_nodes_are_classified_too() -> None:
     tuned = lg2ar.finetune(trained, dataset, **{**QUICK, "epochs": 60})
     assert tuned.target.column == "y"
     assert tuned.scores["pretrained"]["accuracy"] > 45  # of four
+    assert tuned.scores["probe"]["accuracy"] > 35
     assert len(tuned.predict(dataset)) == 200
 
 
@@ -259,16 +262,37 @@ def brier(model: Any, x: np.ndarray, y: np.ndarray) -> float:
     return -float(((chances - (y[:, None] == model.classes_)) ** 2).sum(1).mean())
 
 
-def test_the_probe_does_with_two_rows_and_is_left_out_where_labels_are_many(
+def test_the_probe_is_left_out_where_labels_are_many_or_rows_are_not_finite(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    dataset = graphs()
-    few = lg2ar.finetune(run(), dataset, "tree", floor=False, fraction=0.06, **QUICK)
-    assert few.rows["learned from"] == 5  # of four classes
-    assert few.scores["probe"]["accuracy"] >= 0
+    settings: dict[str, Any] = {**QUICK, "epochs": 1, "floor": False}
     monkeypatch.setattr("lg2ar.finetuning.from_run.MOST", 95)
-    many = lg2ar.finetune(run(), dataset, "tree", floor=False, **QUICK)
-    assert list(many.scores) == ["pretrained", "no graph"]
+    tuned = lg2ar.finetune(run(), graphs(), "tree", **settings)
+    assert list(tuned.scores) == ["pretrained", "no graph"]  # with 96 labels
+    monkeypatch.setattr("lg2ar.finetuning.from_run.MOST", 96)
+    tuned = lg2ar.finetune(run(), graphs(), "tree", **settings)
+    assert list(tuned.scores) == ["pretrained", "probe", "no graph"]
+    encode = EncodedRows.__init__
+
+    def broken(self: EncodedRows, *given: Any) -> None:
+        encode(self, *given)
+        self.encodings[3, 1] = torch.inf
+
+    monkeypatch.setattr(EncodedRows, "__init__", broken)
+    tuned = lg2ar.finetune(run(), graphs(), "tree", **settings)
+    assert list(tuned.scores) == ["pretrained", "no graph"]
+
+
+def test_a_probe_of_very_few_rows() -> None:
+    """A row of each class leaves nothing to choose by; of rows alike, the smallest C is taken."""
+    rows = np.array([[0.0, 3.0], [3.0, 0.0], [-3.0, 0.0], [2.5, 0.1], [0.3, 2.0], [-2.0, 0.5]])
+    split = Split(np.array([0, 1]), np.array([2]), np.array([3, 4, 5]))
+    told = probed(rows, np.array([2, 0, 1, 9, 9, 9]), split, Target("kind", "classification", ABC))
+    assert told.argmax(1).tolist() == [0, 2, 1]
+    assert np.allclose(told.sum(1), 1)
+    more = Split(np.array([0, 1]), np.array([2, 3]), np.array([4, 5]))
+    told = probed(rows, np.array([2, 0, 1, 0, 9, 9]), more, Target("kind", "classification", ABC))
+    assert told.argmax(1).tolist() == [2, 1]
 
 
 @pytest.mark.parametrize("freeze", [False, True])

@@ -301,6 +301,23 @@ def test_semi_says_how_each_epoch_was_selected(
     assert not [*found, *each]
 
 
+def test_frozen_semi_reads_the_untrained_encoder_and_the_last_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (planned,) = some("semi", seeds=[4], settings=SMALL, protocols=["semi-frozen"])
+    write_graphs(Path("large"), graphs=240)
+    monkeypatch.setenv("LG2AR_DATA", "large")
+    record, dataset = done(planned, ["semi-frozen"]), open_source("tu:TINY")
+    for evaluation, epoch in zip(record.evaluations, (0, 3), strict=True):
+        run = pretrain(dataset, planned.config.replace(epochs=epoch), device="cpu")
+        expected = Reader(dataset, 4, torch.device("cpu")).accuracy(
+            "semi-frozen", run.embed(dataset)
+        )
+        assert (evaluation.protocol, evaluation.epoch) == ("semi-frozen", epoch)
+        assert evaluation.accuracy == expected
+    assert TABLES["semi"].protocols == ("semi", "semi-frozen")
+
+
 @pytest.mark.parametrize(("most", "groups"), [(7, [7] * 5 + [5]), (40, [40])])
 def test_folds_that_are_fine_tuned_together_are_the_same_ones(
     monkeypatch: pytest.MonkeyPatch, most: int, groups: list[int]

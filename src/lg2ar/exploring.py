@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lg2ar.errors import InputError
+from lg2ar.moments import scaled
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -32,24 +33,6 @@ AGGLOMERATIVE_ROWS = 20_000
 
 # Numbers of clusters that are tried where none is asked for.
 TRIED = range(2, 13)
-
-
-def scaled(rows: NDArray[np.floating]) -> NDArray[np.float64]:
-    """Bring every column to mean 0 and standard deviation 1; leave out those that do not vary.
-
-    Args:
-        rows: Embeddings, ``[n, d]``.
-
-    Returns:
-        Shape ``[n, varying columns]``, or one column of zeros where nothing varies.
-    """
-    x = np.asarray(rows, dtype=np.float64)
-    spread = x.std(axis=0)
-    varies = spread > 1e-6 * np.abs(x).max(axis=0, initial=0.0)
-    if not varies.any():
-        return np.zeros((len(x), 1))
-    found: NDArray[np.float64] = (x[:, varies] - x[:, varies].mean(axis=0)) / spread[varies]
-    return found
 
 
 def neighbours(

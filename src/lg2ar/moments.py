@@ -1,8 +1,10 @@
-"""Mean and variance of rows that come in parts."""
+"""Mean and variance of rows, also of such as come in parts."""
 
 from __future__ import annotations
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 
@@ -30,3 +32,21 @@ class Moments:
         if self._count > 1:  # one node has no variance
             norm.running_mean.copy_(self._mean)
             norm.running_var.copy_(self._spread / (self._count - 1))
+
+
+def scaled(rows: NDArray[np.floating]) -> NDArray[np.float64]:
+    """Bring every column to mean 0 and standard deviation 1; leave out those that do not vary.
+
+    Args:
+        rows: Embeddings, ``[n, d]``.
+
+    Returns:
+        Shape ``[n, varying columns]``, or one column of zeros where nothing varies.
+    """
+    x = np.asarray(rows, dtype=np.float64)
+    spread = x.std(axis=0)
+    varies = spread > 1e-6 * np.abs(x).max(axis=0, initial=0.0)
+    if not varies.any():
+        return np.zeros((len(x), 1))
+    found: NDArray[np.float64] = (x[:, varies] - x[:, varies].mean(axis=0)) / spread[varies]
+    return found

@@ -25,8 +25,9 @@ semi-frozen    graph logistic regression with     C inside these labels; the epo
                      10 % of the labels           beforehand
 ============== ===== ============================ =======================================
 
-Folds and splits are fixed by the run's seed alone, so all methods are read on the same ones, and
-a trained encoder is compared in pairs with the untrained one of the same seed.
+Folds and splits are fixed by the run's seed alone, those of ``semi`` and ``semi-frozen`` once and
+for all. So all methods are read on the same ones, and a trained encoder is compared in pairs with
+the untrained one of the same seed.
 """
 
 from __future__ import annotations
@@ -45,13 +46,12 @@ from lg2ar.config import Config, Level
 from lg2ar.data.benchmarks import find_benchmark, open_split
 from lg2ar.data.dataset import Dataset
 from lg2ar.errors import InputError
-from lg2ar.finetuning.splits import semi_splits
 from lg2ar.probes.few_labels import chosen_logistic_accuracy
 from lg2ar.probes.kernel import chosen_probe_accuracy
 from lg2ar.probes.linear_layer import linear_layer_accuracy
 from lg2ar.probes.nested import nested_accuracy
 from lg2ar.probes.rbf_svm import rbf_accuracy
-from lg2ar.splits import Splits, random_splits, stratified_folds
+from lg2ar.splits import Splits, random_splits, semi_splits, stratified_folds
 
 FOLDS = 10
 SPLITS = 20

@@ -12,7 +12,8 @@ from lg2ar.finetuning.folds import fine_tune, fine_tuned_accuracy
 from lg2ar.finetuning.from_run import finetune
 from lg2ar.finetuning.saved import FineTuned, Predictions, load_finetuned
 from lg2ar.finetuning.selection import SELECTIONS, Curve, FoldAccuracy, Selection, select
-from lg2ar.finetuning.splits import Split, held_out_split, semi_splits, supervised_splits
+from lg2ar.finetuning.splits import held_out_split
+from lg2ar.splits import Split, semi_splits, supervised_splits
 
 __all__ = [
     "SELECTIONS",

@@ -14,10 +14,10 @@ from torch import Tensor
 
 from lg2ar.errors import InputError, NonFiniteLossError
 from lg2ar.finetuning.network import EncodedRows, Network, Rows, outputs_of, train
-from lg2ar.finetuning.splits import Split
 from lg2ar.finetuning.targets import Target
 from lg2ar.sampling import repeatable, seed_from
 from lg2ar.shortage import is_shortage
+from lg2ar.splits import Split
 from lg2ar.taking_up import check_moments, check_weights
 
 

@@ -22,9 +22,9 @@ from lg2ar.finetuning.selection import (
     curve_of,
     select,
 )
-from lg2ar.finetuning.splits import Split
 from lg2ar.graph import GraphBatch
 from lg2ar.sampling import private_randomness, repeatable, seed_from
+from lg2ar.splits import Split
 
 
 def fine_tune(

@@ -29,7 +29,7 @@ from lg2ar.finetuning.network import EncodedRows, Network, Rows
 from lg2ar.finetuning.probe import MOST, probed
 from lg2ar.finetuning.progress import BEGUN, Progress, check_asked, check_free, print_of
 from lg2ar.finetuning.saved import FILE, FineTuned, check_level, load_finetuned, made_as
-from lg2ar.finetuning.splits import Split, held_out_split
+from lg2ar.finetuning.splits import held_out_split
 from lg2ar.finetuning.targets import Labels, Target, Task, read_labels
 from lg2ar.graph import GraphBatch
 from lg2ar.methods import build
@@ -37,6 +37,7 @@ from lg2ar.records import versions
 from lg2ar.runs import Run, describe, load
 from lg2ar.sampling import private_randomness, repeatable, seed_from
 from lg2ar.shortage import naming_settings
+from lg2ar.splits import Split
 
 
 class OnEpoch(Protocol):

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lg2ar.exploring import scaled
-from lg2ar.finetuning.splits import Split
 from lg2ar.finetuning.targets import Target
+from lg2ar.moments import scaled
+from lg2ar.splits import Split
 
 # With more labels than these a probe takes longer than it is worth, and fine-tuning does well.
 MOST = 2000
@@ -25,6 +25,7 @@ def probed(
 
     It is a logistic regression of classes, or a ridge regression of numbers, and learns from the
     rows that stop fine-tuning as well: how strongly it is held back is chosen among these labels.
+    Columns are scaled by all rows of the split, whose labels are not looked at for it.
 
     Args:
         encodings: Of all rows of the split.
@@ -41,9 +42,9 @@ def probed(
         model = RidgeCV(alphas=_ALPHAS).fit(rows[:learned], known)
         told: NDArray[np.float64] = model.predict(rows[learned:])
         return told
-    from lg2ar.probes.few_labels import chosen_logistic_chances
+    from lg2ar.probes.few_labels import chosen_logistic_chances, inner_folds
 
-    every = np.arange(len(rows))
+    every, folds = np.arange(len(rows)), inner_folds(known)
     return chosen_logistic_chances(
-        rows, known, every[:learned], every[learned:], len(target.classes)
+        rows, known, every[:learned], every[learned:], len(target.classes), folds
     )[0]

@@ -1,83 +1,11 @@
-"""Which rows are learned from, which choose the epoch, and which count."""
+"""One split of labelled rows: which are learned from, which stop training, and which count."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
-from torch import Tensor
 
 from lg2ar.errors import InputError
-from lg2ar.splits import stratified_folds
-
-
-@dataclass(frozen=True, eq=False)
-class Split:
-    """Which rows are learned from, chosen by and counted; no row is in two of them.
-
-    Attributes:
-        train: Rows whose label is seen, ascending.
-        validation: Rows that an epoch may be chosen by, ascending; may be empty.
-        test: Rows that count, ascending.
-    """
-
-    train: np.ndarray
-    validation: np.ndarray
-    test: np.ndarray
-
-
-def semi_splits(
-    y: Tensor | np.ndarray,
-    *,
-    folds: int = 10,
-    share: int = 10,
-    seed: int = 12345,
-    validation: bool = False,
-) -> list[Split]:
-    """Splits with few labels, the very ones of GraphCL's code.
-
-    Fold i is the test part; with ``validation`` the fold before it is the validation part. What is
-    left is divided once more, and one ``share``-th of it is labelled: 9% of all rows, or 8%.
-
-    Args:
-        y: Labels.
-        folds: How many folds.
-        share: One of how many remaining rows is labelled.
-        seed: Fixes the splits.
-        validation: Whether to set a validation part aside.
-    """
-    labels = _array(y)
-    splits = []
-    for split in supervised_splits(labels, folds=folds, seed=seed, validation=validation):
-        labelled = stratified_folds(labels[split.train], share, seed)[0]
-        splits.append(Split(split.train[labelled], split.validation, split.test))
-    return splits
-
-
-def supervised_splits(
-    y: Tensor | np.ndarray, *, folds: int = 10, seed: int = 12345, validation: bool = False
-) -> list[Split]:
-    """Splits with all labels: everything but the test fold (and the validation fold) is labelled.
-
-    Args:
-        y: Labels.
-        folds: How many folds.
-        seed: Fixes the splits.
-        validation: Whether to set the fold before the test fold aside.
-    """
-    labels = _array(y)
-    parts = stratified_folds(labels, folds, seed)
-    splits = []
-    for place, test in enumerate(parts):
-        held_out = parts[place - 1] if validation else np.empty(0, dtype=np.int64)
-        train = np.ones(len(labels), dtype=bool)
-        train[test] = train[held_out] = False
-        splits.append(Split(train.nonzero()[0], held_out, test))
-    return splits
-
-
-def _array(y: Tensor | np.ndarray) -> np.ndarray:
-    return y.cpu().numpy() if isinstance(y, Tensor) else y
+from lg2ar.splits import Split
 
 
 def held_out_split(

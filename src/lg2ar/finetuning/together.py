@@ -23,11 +23,11 @@ from lg2ar.data.batches import Store, as_store
 from lg2ar.encoders import GIN, Encoder
 from lg2ar.finetuning.network import Network, shuffled_parts
 from lg2ar.finetuning.selection import Curve, curve_of
-from lg2ar.finetuning.splits import Split
 from lg2ar.graph import GraphBatch
 from lg2ar.layers import BatchNorm, pass_messages
 from lg2ar.ops import signed_log
 from lg2ar.sampling import private_randomness, repeatable, seed_from
+from lg2ar.splits import Split
 
 # Nodes and edges of all folds that are evaluated at a time.
 BUDGET = 1 << 21

@@ -6,6 +6,7 @@ from lg2ar.probes.few_labels import (
     chosen_logistic_accuracy,
     chosen_logistic_chances,
     few_label_accuracy,
+    inner_folds,
 )
 from lg2ar.probes.folds import C_GRID, NestedAccuracy
 from lg2ar.probes.kernel import chosen_probe_accuracy, rbf_rows
@@ -23,6 +24,7 @@ __all__ = [
     "chosen_logistic_chances",
     "chosen_probe_accuracy",
     "few_label_accuracy",
+    "inner_folds",
     "linear_layer_accuracy",
     "nested_accuracy",
     "rbf_accuracy",

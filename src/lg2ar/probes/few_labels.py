@@ -14,6 +14,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from torch import Tensor
 
+from lg2ar.moments import scaled
 from lg2ar.probes.folds import C_GRID, as_numpy, cut
 from lg2ar.records import Score
 
@@ -76,14 +77,19 @@ def chosen_logistic_accuracy(
     Returns:
         Percent of each split's tested rows, and the ``C`` chosen for each.
     """
-    rows = StandardScaler().fit_transform(np.asarray(as_numpy(x), dtype=np.float64))
+    given = np.asarray(as_numpy(x), dtype=np.float64)
     labels = np.unique(as_numpy(y), return_inverse=True)[1]
+    if given.ndim != 2 or labels.shape != (len(given),):
+        raise ValueError(f"expected x [n, d] and y [n], got {given.shape} and {labels.shape}")
+    if not np.isfinite(given).all():
+        raise ValueError("embeddings must be finite")
+    rows, classes = scaled(given), int(labels.max()) + 1
+    # Before the threads: cutting hides a warning, which is not safe among them.
+    folds = [inner_folds(labels[train], inner, seed) for train, _ in parts]
     workers = min(len(parts), os.cpu_count() or 1)
     found = Parallel(n_jobs=workers, backend="threading")(
-        delayed(chosen_logistic_chances)(
-            rows, labels, *part, int(labels.max()) + 1, C=C, inner=inner, seed=seed
-        )
-        for part in parts
+        delayed(chosen_logistic_chances)(rows, labels, *part, classes, own, C)
+        for part, own in zip(parts, folds, strict=True)
     )
     right = [
         np.mean(chances.argmax(1) == labels[test])
@@ -98,10 +104,8 @@ def chosen_logistic_chances(
     train: Rows,
     test: Rows,
     classes: int,
-    *,
+    folds: Sequence[tuple[Rows, Rows]],
     C: Sequence[float] = C_GRID,
-    inner: int = 5,
-    seed: int = 0,
 ) -> tuple[Array, float]:
     """Chances of all classes for the tested rows of one split, ``[len(test), classes]``, and ``C``.
 
@@ -111,22 +115,29 @@ def chosen_logistic_chances(
         train: Numbers of the labelled rows, at least two classes among them.
         test: Numbers of the tested rows.
         classes: How many there are.
+        folds: Places among the labelled rows to choose ``C`` by; see :func:`inner_folds`.
         C: Values to choose from. Of equally good ones the smallest is taken.
-        inner: Number of inner folds, stratified; no more than the largest class has rows.
-        seed: Shuffles the inner folds.
     """
     grid, known = sorted(C), labels[train]
     # Weights that are held back by their squares are combinations of the labelled rows: in the
     # axes of these, which may be fewer than the columns, nothing is lost.
     axes = np.linalg.svd(rows[train], full_matrices=False)[2].T
     seen = rows[train] @ axes
-    number = min(inner, int(np.bincount(known).max()))
     errors = np.zeros(len(grid))
-    if number > 1:  # else there is nothing to choose by
-        for learned, held in cut(known, np.arange(len(train)), number, seed):
-            errors += _errors(seen[learned], known[learned], seen[held], known[held], grid)
+    for learned, held in folds:
+        errors += _errors(seen[learned], known[learned], seen[held], known[held], grid)
     value = grid[int(errors.argmin())]
     return _chances(seen, known, rows[test] @ axes, classes, value), value
+
+
+def inner_folds(known: Labels, inner: int = 5, seed: int = 0) -> list[tuple[Rows, Rows]]:
+    """Places of learned and held-out rows among labelled ones, stratified.
+
+    No more folds than the largest class has rows; none where it has a single one, which leaves
+    nothing to choose by.
+    """
+    number = min(inner, int(np.bincount(known).max()))
+    return cut(known, np.arange(len(known)), number, seed) if number > 1 else []
 
 
 def _errors(x: Array, y: Labels, held: Array, truth: Labels, grid: list[float]) -> Array:

@@ -80,8 +80,9 @@ class Runner:
         """
         if protocols:  # what cannot be evaluated is said before the training
             Reader(dataset, planned.config.seed, self.device)
-        for name in {"semi", "semi-frozen"} & set(protocols):
-            semi_splits(_labels(dataset), validation=name == "semi")
+        for name in ("semi", "semi-frozen"):
+            if name in protocols:
+                semi_splits(_labels(dataset), validation=name == "semi")
         if planned.task.method == "supervised":
             return self._supervised(planned, dataset, protocols)
         return self._pretrained(planned, dataset, protocols)
