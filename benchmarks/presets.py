@@ -95,6 +95,7 @@ NODE_SPACE: Space = {
     "ratio": SPACES["node"]["ratio"],
     "dropout": SPACES["node"]["dropout"],
     "base_layers": Choice((1, 2)),
+    "gcn_output": Names(("last", "layers", "features-and-layers")),
     "norm": Switch(),
     "bound_temperature": Range(0.1, 2.0, log=True),
 }
@@ -194,23 +195,24 @@ def proposals(
     probe = optuna.create_study().ask()
     for setting, kind in space.items():
         kind.suggest(probe, setting)
+    preset = Config.make({"level": find_benchmark(name).level, **hyperparameters(name, base)})
+    own = {key: preset.to_dict()[key] for key in space}
     past = [
         record
         for record in records
         if (record["dataset"], record["base"]) == (name, base)
-        and record["settings"].keys() == space.keys()  # else it was worth what it was by others
+        and record["settings"].keys() <= space.keys()  # else it was worth what it was by others
     ]
     for record in past:
-        values = {k: kind.nearest(record["settings"][k]) for k, kind in space.items()}
+        settings = {**own, **record["settings"]}  # what it does not name was the preset's
+        values = {k: kind.nearest(settings[k]) for k, kind in space.items()}
         trial = optuna.trial.create_trial(
             params=values, distributions=probe.distributions, value=record["value"]
         )
         study.add_trial(trial)
     found = []
     if not past:
-        own = {"level": find_benchmark(name).level, **hyperparameters(name, base)}
-        complete = Config.make(own).to_dict()
-        found.append({k: kind.nearest(complete[k]) for k, kind in space.items()})
+        found.append({k: kind.nearest(own[k]) for k, kind in space.items()})
     while len(found) < trials:
         trial = study.ask()
         found.append({k: short(kind.suggest(trial, k)) for k, kind in space.items()})

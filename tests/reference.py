@@ -319,7 +319,11 @@ def gin_network(network: GIN, graph: GraphBatch) -> Table:
 
 
 def gcn_network(network: GCN, graph: GraphBatch) -> Table:
-    h = table(graph.x)
+    h, outputs = table(graph.x), []
+    if network.own is not None:
+        weight, bias = table(network.own.linear.weight), row(network.own.linear.bias)
+        own = [linear(weight, bias, line) for line in h]
+        outputs.append(prelu_of(network.own.activation, own))
     for conv, norm, prelu in zip(network.convs, network.norms, network.activations, strict=True):
         assert isinstance(conv, WeightedGCNConv)
         weight, bias = table(conv.linear.weight), row(conv.bias)
@@ -329,9 +333,16 @@ def gcn_network(network: GCN, graph: GraphBatch) -> Table:
             h = gcn_layer_with_attributes(weight, table(conv.edges.weight), bias, h, graph)
         if isinstance(norm, BatchNorm):
             h = batch_norm(norm, h)
-        slope = prelu.get_parameter("weight")[0]
-        h = [[value if value > 0 else slope * value for value in line] for line in h]
-    return h
+        h = prelu_of(prelu, h)
+        outputs.append(h)
+    if not network.side_by_side:
+        return h
+    return [[value for rows in outputs for value in rows[v]] for v in range(graph.num_nodes)]
+
+
+def prelu_of(module: nn.Module, rows: Table) -> Table:
+    slope = module.get_parameter("weight")[0]
+    return [[value if value > 0 else slope * value for value in line] for line in rows]
 
 
 def read_out(rows: Table, graph: GraphBatch, how: str) -> Table:

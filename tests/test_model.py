@@ -143,6 +143,17 @@ def test_building_leaves_the_random_state_alone() -> None:
     assert torch.equal(state, torch.get_rng_state())
 
 
+@pytest.mark.parametrize(
+    ("output", "read"), [("last", 1), ("layers", 2), ("features-and-layers", 3)]
+)
+def test_what_is_read_of_a_gcn_is_a_setting(output: str, read: int) -> None:
+    chosen = Config.make(level="node", hidden=8, base_layers=2, gcn_output=output)
+    model = build(chosen, 5)
+    assert model.base_encoder.out_features == 8 * read
+    rows = torch.zeros(3, 8 * read)
+    assert model.discriminator(rows, rows, torch.ones(()), torch.ones(())).shape == (3, 3)
+
+
 def test_the_largest_seed_builds() -> None:
     build(config(seed=2**63 - 1), WIDTH)
 

@@ -217,3 +217,6 @@ def test_optuna_hears_only_of_trials_in_its_space(script: ModuleType) -> None:
     assert script.proposals("cora", "findings", 1, strange) == plain[:1]  # still the preset's first
     known = script.proposals("cora", "findings", 1, [{**record, "settings": inside}])
     assert known != plain[:1]
+    older = {key: value for key, value in inside.items() if key != "gcn_output"}
+    assert inside["gcn_output"] == hyperparameters("cora", "findings").get("gcn_output", "last")
+    assert script.proposals("cora", "findings", 1, [{**record, "settings": older}]) == known

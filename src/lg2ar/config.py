@@ -60,6 +60,9 @@ class Config:
         layers: Layers of the augmentation encoder, and of the base encoder at graph level.
         base_encoder: ``gin`` or ``gcn``; the level's own by default.
         base_layers: Layers of the base encoder; 0 means ``layers``.
+        gcn_output: What is read of a GCN: its ``last`` layer, all its ``layers`` side by side, as
+            always of a GIN, or ``features-and-layers``, with a node's own features, brought to the
+            same width, beside them (D12).
         readout: How the base encoder makes a graph's row of its nodes; the level's own by default.
             ``log-sum`` is the sum with each number x replaced by ``sign(x) log(1 + |x|)`` (D15).
         projection: Whether the base encoder has projection heads; the level's own by default.
@@ -119,6 +122,7 @@ class Config:
     layers: int = _within(3, 1, 64)
     base_encoder: str = _one_of("gin", "gin", "gcn")
     base_layers: int = _within(0, 0, 64)
+    gcn_output: str = _one_of("last", "last", "layers", "features-and-layers")
     readout: str = _one_of("log-sum", "sum", "mean", "log-sum")
     projection: bool = True
     embedding: str = _one_of("before", "before", "after")
@@ -246,7 +250,7 @@ NODE_LEVEL: dict[str, Any] = {
     "epochs": 200,
 }
 # Settings that files written before there were these do not have: what was done then.
-BEFORE: dict[str, Any] = {"norm_place": "after", "fanout": 0}
+BEFORE: dict[str, Any] = {"norm_place": "after", "fanout": 0, "gcn_output": "last"}
 
 
 def in_todays_words(settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -25,6 +25,7 @@ from lg2ar.layers import (
 from lg2ar.ops import segment_mean, segment_sum, signed_log
 
 ReadOut = Literal["sum", "mean", "log-sum"]
+Output = Literal["last", "layers", "features-and-layers"]
 
 
 class GIN(nn.Module):
@@ -74,6 +75,7 @@ class GIN(nn.Module):
         self.dropout = dropout
         self.norm_first = norm_first
         self.side_by_side = True  # the encodings of all layers, not of the last alone
+        self.own: Own | None = None
         self.out_features = hidden * layers
 
     def forward(self, graph: GraphBatch) -> Tensor:
@@ -97,7 +99,7 @@ class GIN(nn.Module):
 
 
 class GCN(nn.Module):
-    """Graph convolutional network, the base encoder at node level (A.2): its last layer.
+    """Graph convolutional network, the base encoder at node level (A.2).
 
     Args:
         num_features: Width of the node features, ``d_x``.
@@ -106,6 +108,9 @@ class GCN(nn.Module):
         dropout: Share of each layer's output set to zero while training.
         norm: Whether to normalise each layer over the batch.
         num_edge_features: Width of the edge attributes, ``d_e``; 0 does not look at them.
+        output: What is made of the layers: the ``last`` one, as GCA has it; all ``layers`` side by
+            side, as a GIN's are; or ``features-and-layers``, with what a node is by itself beside
+            them, which every convolution mixes with its neighbours (docs/paper.md, D12).
     """
 
     def __init__(
@@ -116,6 +121,7 @@ class GCN(nn.Module):
         dropout: float = 0.0,
         norm: bool = False,
         num_edge_features: int = 0,
+        output: Output = "last",
     ) -> None:
         super().__init__()
         widths = [num_features, *[hidden] * layers]
@@ -128,15 +134,20 @@ class GCN(nn.Module):
         )
         self.activations = nn.ModuleList(nn.PReLU() for _ in range(layers))
         self.dropout = dropout
-        self.side_by_side = False
-        self.out_features = hidden
+        self.side_by_side = output != "last"
+        self.own = Own(num_features, hidden) if output == "features-and-layers" else None
+        read = layers + (self.own is not None) if self.side_by_side else 1
+        self.out_features = hidden * read
 
     def forward(self, graph: GraphBatch) -> Tensor:
-        """Encode the nodes, shape ``[N, hidden]``."""
-        h = self.begin(graph.x)
+        """Encode the nodes, shape ``[N, out_features]``."""
+        h, outputs = self.begin(graph.x), []
+        if self.own is not None:
+            outputs.append(dropout(self.own(h), self.dropout, self.training))
         for layer, conv in enumerate(self.convs):
             h = dropout(self.after(layer, conv(h, graph)), self.dropout, self.training)
-        return h
+            outputs.append(h)
+        return torch.cat(outputs, dim=-1) if self.side_by_side else h
 
     def begin(self, x: Tensor) -> Tensor:
         """What the first convolution is given, of node features."""
@@ -146,6 +157,25 @@ class GCN(nn.Module):
         """What a layer makes of its convolution's rows."""
         activated: Tensor = self.activations[layer](self.norms[layer](h))
         return activated
+
+
+class Own(nn.Module):
+    """What a node is by itself: its features, brought to the width of a layer.
+
+    Args:
+        num_features: Width of the node features, ``d_x``.
+        hidden: Width of a layer.
+    """
+
+    def __init__(self, num_features: int, hidden: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(num_features, hidden)
+        self.activation = nn.PReLU()
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map features ``[N, d_x]`` to ``[N, hidden]``."""
+        h: Tensor = self.activation(self.linear(x))
+        return h
 
 
 class Encoder(nn.Module):

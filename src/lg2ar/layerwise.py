@@ -157,6 +157,8 @@ class _Layerwise:
         if self.network.convs[0].sends_rows:  # each neighbour looks at them, not the node alone
             rows = self.table(levels[0], self._first_width(), self._begin, edges=False)
         outputs: list[_Rows] = []
+        if self.network.own is not None:
+            outputs = [self.table(wanted, self._layer_width(), self._own, edges=False)]
         for layer, needed in enumerate(levels[1:]):
             rows = self._layer(layer, rows, scale, needed, calibrating)
             outputs = [*outputs, rows] if self.network.side_by_side else [rows]
@@ -184,12 +186,18 @@ class _Layerwise:
         x = self.links.features(torch.from_numpy(nodes)).to(self.device)
         return self.network.begin(self.encoder.features(x))
 
+    def _own(self, nodes: np.ndarray) -> Tensor:
+        assert self.network.own is not None
+        rows: Tensor = self.network.own(self._begin(nodes))
+        return rows
+
     def _first_width(self) -> int:
         return int(self._begin(np.zeros(1, dtype=np.int64)).size(1))
 
     def _layer_width(self) -> int:
         width: int = self.network.out_features
-        return width // len(self.network.convs) if self.network.side_by_side else width
+        own = self.network.own is not None
+        return width // (len(self.network.convs) + own) if self.network.side_by_side else width
 
     def _scale(self, nodes: np.ndarray) -> Tensor:
         """What a GCN scales the rows of nodes by: of all their edges, whoever else is needed."""

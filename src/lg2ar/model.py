@@ -24,7 +24,7 @@ from lg2ar.distributed import (
     size,
     total,
 )
-from lg2ar.encoders import GCN, GIN, Encoder, ReadOut
+from lg2ar.encoders import GCN, GIN, Encoder, Output, ReadOut
 from lg2ar.graph import Encoding, GraphBatch
 from lg2ar.heads import (
     EdgePerturbation,
@@ -413,7 +413,15 @@ def build_base_encoder(config: Config, num_features: int, num_edge_features: int
     return Encoder(
         _gin(config, width, layers, num_edge_features)
         if config.base_encoder == "gin"
-        else GCN(width, config.hidden, layers, config.dropout, config.norm, num_edge_features),
+        else GCN(
+            width,
+            config.hidden,
+            layers,
+            config.dropout,
+            config.norm,
+            num_edge_features,
+            cast(Output, config.gcn_output),
+        ),
         config.hidden,
         readout=cast(ReadOut, config.readout),
         projection=config.projection,

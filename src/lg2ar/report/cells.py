@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lg2ar.benchmarks import Published
-from lg2ar.config import HOW, in_todays_words
+from lg2ar.config import BEFORE, HOW, in_todays_words
 from lg2ar.data.benchmarks import BENCHMARKS
 from lg2ar.errors import InputError
 from lg2ar.report.rows import (
@@ -46,8 +46,8 @@ MEASURES: dict[str, Callable[[Run], float]] = {
 
 # Settings that decide what an encoder makes of graphs before it is trained.
 _ENCODER = (
-    *("hidden", "layers", "base_encoder", "base_layers", "norm", "norm_place", "calibrate"),
-    *("readout", "projection", "embedding", "feature_projection"),
+    *("hidden", "layers", "base_encoder", "base_layers", "gcn_output", "norm", "norm_place"),
+    *("calibrate", "readout", "projection", "embedding", "feature_projection"),
     *("features", "degree_cap", "row_normalise"),
 )
 
@@ -188,12 +188,13 @@ def _accuracy_cells(runs: Sequence[Run], table: str, rows: Sequence[Published]) 
 
 
 def _settings(run: Run, part: str) -> Mapping[str, Any]:
+    """What a record says of its settings, or of its data, in today's words."""
     value = run.fields.values.get(part, {})
     if not isinstance(value, Mapping):
         raise InputError(
             f"{run.fields.place}: key '{part}' must be an object; remove the line and run it again."
         )
-    return value
+    return in_todays_words({**BEFORE, **value}) if part == "config" else value
 
 
 def check_alike(runs: Sequence[Run]) -> None:
@@ -204,7 +205,7 @@ def check_alike(runs: Sequence[Run]) -> None:
     first = runs[0]
     for run in runs[1:]:
         for part, left_out in (("config", {"seed", *HOW}), ("data", set())):
-            one, other = (in_todays_words(_settings(item, part)) for item in (first, run))
+            one, other = (_settings(item, part) for item in (first, run))
             shared = (one.keys() & other.keys()) - left_out
             differ = sorted(key for key in shared if one[key] != other[key])
             if differ:
@@ -218,7 +219,7 @@ def check_alike(runs: Sequence[Run]) -> None:
 
 def _same_encoder(run: Run, other: Run) -> bool:
     """Whether both are of the same encoder before training, as far as both records say."""
-    one, two = (in_todays_words(_settings(item, "config")) for item in (run, other))
+    one, two = (_settings(item, "config") for item in (run, other))
     return all(one[key] == two[key] for key in _ENCODER if key in one and key in two)
 
 
