@@ -99,7 +99,7 @@ NODE_SPACE: Space = {
     "norm": Switch(),
     "bound_temperature": Range(0.1, 2.0, log=True),
 }
-WITH_FEATURES = Names(("given", "one-hot-degree"))
+WITH_FEATURES = Names(("given", "one-hot-degree", "walks"))
 WITHOUT_FEATURES = Names(("constant", "one-hot-degree", "degree-and-one-hot"))
 
 app = typer.Typer(add_completion=False, help=__doc__, pretty_exceptions_enable=False)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 
+from lg2ar.config import Config
 from lg2ar.data.columns import Column
 from lg2ar.data.dataset import Dataset
 from lg2ar.data.features import RECIPES, FeatureRecipe
@@ -46,11 +47,14 @@ def test_each_recipe_makes_what_it_says() -> None:
     assert features("degree", bare) == [[2], [1], [1]]
     assert features("one-hot-degree", bare) == [[0, 0, 1, 0], [0, 1, 0, 0], [0, 1, 0, 0]]
     assert features("degree-and-one-hot", bare)[0] == [2, 0, 0, 1, 0]
+    # From the centre a walk is back after two steps; from a leaf, after two with half the chance.
+    assert features("walks", bare) == [[1, 0] * 3 + [1], *[[0.5, 0] * 3 + [0.5]] * 2]
 
 
 def test_degrees_stand_beside_given_features_and_a_constant_replaces_them() -> None:
     assert features("given", star(1, 2)) == [[0, 1], [2, 3]]
     assert features("degree", star(1, 2)) == [[0, 1, 1], [2, 3, 1]]
+    assert features("walks", star(1, 2))[1] == [2, 3, *[1, 0] * 3, 1]
     assert features("constant", star(1, 2)) == [[1], [1]]
 
 
@@ -58,6 +62,19 @@ def test_degrees_beyond_the_cap_look_alike() -> None:
     recipe = FeatureRecipe.settle("one-hot-degree", star(2, 0), cap=3)
     centres = [recipe.apply(star(leaves, 0)).x[0] for leaves in (3, 50)]
     assert torch.equal(centres[0], centres[1])
+
+
+def test_walks_are_as_long_as_the_settings_say_and_the_recipe_remembers() -> None:
+    config = Config.make(features="walks", walk_length=3)
+    recipe = FeatureRecipe.of(config, star(2, 2))
+    assert (recipe.width, recipe.to_dict()["walk_length"]) == (4, 3)
+    assert FeatureRecipe.from_dict(json.loads(json.dumps(recipe.to_dict()))) == recipe
+    assert "walk_length" not in FeatureRecipe.settle("degree", star(2, 2)).to_dict()
+    for wrong in (0, 1, -3):
+        with pytest.raises(TypeError):
+            FeatureRecipe.from_dict({**recipe.to_dict(), "walk_length": wrong})
+    with pytest.raises(TypeError):
+        FeatureRecipe.from_dict({**recipe.to_dict(), "name": "degree"})
 
 
 def test_an_unseen_graph_gets_features_of_the_same_width() -> None:

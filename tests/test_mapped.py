@@ -99,7 +99,7 @@ relaxed = settings(
     several=graph_batches(),
     hops=st.integers(0, 3),
     fanout=st.integers(0, 3),
-    features=st.sampled_from(RECIPES),
+    features=st.sampled_from([name for name in RECIPES if name != "walks"]),
     bare=st.booleans(),
 )
 def test_the_same_sub_graphs_are_drawn(

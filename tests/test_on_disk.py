@@ -216,7 +216,7 @@ def test_counts_are_known_without_reading(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("never_whole")
-@pytest.mark.parametrize("features", ["auto", "degree-and-one-hot", "constant"])
+@pytest.mark.parametrize("features", ["auto", "degree-and-one-hot", "constant", "walks"])
 def test_batches_come_in_the_same_order_and_are_the_same(tmp_path: Path, features: str) -> None:
     dataset = with_columns(some_graphs())
     back = converted(tmp_path, dataset)

@@ -95,6 +95,7 @@ class Config:
         seed: Fixes everything that is drawn, on one device.
         features: How node features are made of what the data has.
         degree_cap: Largest degree that one-hot degree features tell apart.
+        walk_length: Longest walk whose chance to end where it began is told by ``walks`` features.
         row_normalise: Whether a node's features are divided by the sum of their sizes, as DGI does
             with words (D13).
         deterministic: Whether a CUDA device must repeat itself bit by bit, at some speed.
@@ -146,9 +147,11 @@ class Config:
     patience: int = _within(0, 0, 10_000_000)
     seed: int = _within(0, 0, 2**63 - 1)
     features: str = _one_of(
-        "auto", "auto", "given", "constant", "degree", "one-hot-degree", "degree-and-one-hot"
+        "auto",
+        *("auto", "given", "constant", "degree", "one-hot-degree", "degree-and-one-hot", "walks"),
     )
     degree_cap: int = _within(100, 1, 65536)
+    walk_length: int = _within(8, 2, 64)
     row_normalise: bool = False
     deterministic: bool = True
     checkpoint_every: int = _within(10, 1, 10_000_000)
@@ -250,7 +253,12 @@ NODE_LEVEL: dict[str, Any] = {
     "epochs": 200,
 }
 # Settings that files written before there were these do not have: what was done then.
-BEFORE: dict[str, Any] = {"norm_place": "after", "fanout": 0, "gcn_output": "last"}
+BEFORE: dict[str, Any] = {
+    "norm_place": "after",
+    "fanout": 0,
+    "gcn_output": "last",
+    "walk_length": 8,
+}
 
 
 def in_todays_words(settings: Mapping[str, Any]) -> dict[str, Any]:

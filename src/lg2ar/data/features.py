@@ -21,13 +21,14 @@ from lg2ar.data.columns import ColumnRecipe, Columns, Unseen
 from lg2ar.data.dataset import Dataset
 from lg2ar.data.mapped import MappedGraph
 from lg2ar.data.on_disk import GraphsOnDisk, unseen_in
+from lg2ar.data.walks import return_chances
 from lg2ar.errors import InputError
 from lg2ar.graph import GraphBatch
 from lg2ar.ops import segment_sum
 
 _log = logging.getLogger("lg2ar")
 
-RECIPES = ("given", "constant", "degree", "one-hot-degree", "degree-and-one-hot")
+RECIPES = ("given", "constant", "degree", "one-hot-degree", "degree-and-one-hot", "walks")
 
 
 @dataclass(frozen=True)
@@ -37,14 +38,16 @@ class FeatureRecipe:
     Attributes:
         name: ``given`` takes the data's own; ``constant`` is a single one for every node, whatever
             the data has; ``degree`` is the number of incoming edges, ``one-hot-degree`` tells
-            degrees up to ``cap`` apart, ``degree-and-one-hot`` is both: these three stand beside
-            the data's own features where there are some.
+            degrees up to ``cap`` apart, ``degree-and-one-hot`` is both; ``walks`` are the chances
+            that random walks of 2 to ``walk_length`` steps end where they began: these four stand
+            beside the data's own features where there are some.
         given: How many node features the data has of its own, ready for use.
         cap: Degrees from here on look alike to one-hot features.
         nodes: How the raw columns of nodes become features; None where there are none.
         edges_given: How many edge features the data has of its own, ready for use.
         edges: How the raw columns of edges become features; None where there are none.
         row_normalise: Whether a node's features are divided by the sum of their sizes.
+        walk_length: Of the longest walk, 0 for other recipes.
     """
 
     name: str
@@ -54,6 +57,7 @@ class FeatureRecipe:
     edges_given: int = 0
     edges: ColumnRecipe | None = None
     row_normalise: bool = False
+    walk_length: int = 0
 
     @classmethod
     def settle(
@@ -62,6 +66,7 @@ class FeatureRecipe:
         data: Dataset | GraphBatch,
         cap: int = 100,
         row_normalise: bool = False,
+        walk_length: int = 8,
     ) -> FeatureRecipe:
         """Choose the recipe for some data: ``auto`` is ``given``, or ``constant`` without any."""
         dataset = _as_dataset(data)
@@ -86,20 +91,30 @@ class FeatureRecipe:
             edges_given=dataset.graph.num_edge_features,
             edges=edges,
             row_normalise=row_normalise,
+            walk_length=walk_length if name == "walks" else 0,
         )
 
     @classmethod
     def of(cls, config: Config, data: Dataset | GraphBatch) -> FeatureRecipe:
         """The recipe that a run's settings ask for, settled on its data."""
-        return cls.settle(config.features, data, config.degree_cap, config.row_normalise)
+        return cls.settle(
+            config.features, data, config.degree_cap, config.row_normalise, config.walk_length
+        )
 
     @property
     def width(self) -> int:
         """Number of node features this recipe makes, ``d_x``."""
-        made = {"given": 0, "constant": 1, "degree": 1, "one-hot-degree": self.cap + 1}
+        made = {
+            "given": 0,
+            "constant": 1,
+            "degree": 1,
+            "one-hot-degree": self.cap + 1,
+            "degree-and-one-hot": self.cap + 2,
+            "walks": self.walk_length - 1,
+        }
         own = 0 if self.name == "constant" else self.given
         columns = 0 if self.nodes is None else self.nodes.width
-        return own + columns + made.get(self.name, self.cap + 2)
+        return own + columns + made[self.name]
 
     @property
     def edge_width(self) -> int:
@@ -127,6 +142,11 @@ class FeatureRecipe:
         """
         dataset = _as_dataset(data, name)
         graph, name = dataset.graph, name or dataset.name
+        if isinstance(graph, MappedGraph) and self.name == "walks":
+            raise InputError(
+                f"{name} stays on its disk, and features = 'walks' are made of graphs in memory; "
+                "choose features = 'degree' or 'one-hot-degree'."
+            )
         if isinstance(graph, GraphsOnDisk | MappedGraph):
             for what, unseen in unseen_in(graph.layout, name, self).items() if tell else ():
                 _tell(unseen, name, what)
@@ -136,27 +156,30 @@ class FeatureRecipe:
         )
         if attributes is not None:
             attributes = attributes.to(graph.x)
-        degree = None
+        structure = None
         if self.needs_degree:
             target = graph.edge_index[1]
-            degree = segment_sum(torch.ones_like(target), target, graph.num_nodes)
-        x = self.node_rows(graph.x, dataset.node_columns, degree, name, tell)
+            structure = segment_sum(torch.ones_like(target), target, graph.num_nodes)
+        elif self.name == "walks":
+            structure = return_chances(graph, self.walk_length, name)
+        x = self.node_rows(graph.x, dataset.node_columns, structure, name, tell)
         return graph.replace(x=x, edge_attr=attributes)
 
     @property
     def needs_degree(self) -> bool:
         """Whether features tell how many edges come in."""
-        return self.name not in ("given", "constant")
+        return self.name in ("degree", "one-hot-degree", "degree-and-one-hot")
 
     def node_rows(
-        self, x: Tensor, columns: Columns, degree: Tensor | None, name: str, tell: bool = False
+        self, x: Tensor, columns: Columns, structure: Tensor | None, name: str, tell: bool = False
     ) -> Tensor:
         """The features of some nodes.
 
         Args:
             x: Those the data has of its own, ``[nodes, given]``.
             columns: Their raw columns.
-            degree: Edges that come in; None where they are not needed.
+            structure: Edges that come in, ``[nodes]``, or the chances of walks, ``[nodes,
+                walk_length - 1]``; None where neither is needed.
             name: What to call the data in a message.
             tell: Whether to tell what has not been seen.
         """
@@ -170,8 +193,11 @@ class FeatureRecipe:
         parts = [x]
         if self.nodes is not None and self.nodes.width:
             parts.append(_made(self.nodes, columns, name, "nodes", tell).to(x))
-        if degree is not None:
-            parts += self._degree_features(degree, x.dtype)
+        if self.needs_degree:
+            assert structure is not None
+            parts += self._degree_features(structure, x.dtype)
+        elif structure is not None:
+            parts.append(structure.to(x.dtype))
         made = torch.cat(parts, dim=1)
         return F.normalize(made, p=1.0, dim=1) if self.row_normalise else made
 
@@ -223,6 +249,8 @@ class FeatureRecipe:
             held["edges"] = self.edges.to_dict()
         if self.row_normalise:
             held["row_normalise"] = True
+        if self.walk_length:
+            held["walk_length"] = self.walk_length
         return held
 
     @classmethod
@@ -236,9 +264,11 @@ class FeatureRecipe:
             part: ColumnRecipe.from_dict(held[part]) for part in ("nodes", "edges") if part in held
         }
         recipe = cls(**{**held, **columns})
-        numbers = (recipe.given, recipe.cap, recipe.edges_given)
+        numbers = (recipe.given, recipe.cap, recipe.edges_given, recipe.walk_length)
         if recipe.name not in RECIPES or not all(type(n) is int and n >= 0 for n in numbers):
             raise TypeError("a recipe of no known kind")
+        if (recipe.name == "walks") != (recipe.walk_length > 1):
+            raise TypeError("walks of no length")
         if recipe.width < 1:
             raise TypeError("a recipe that makes no features")
         return recipe

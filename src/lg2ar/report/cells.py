@@ -48,7 +48,7 @@ MEASURES: dict[str, Callable[[Run], float]] = {
 _ENCODER = (
     *("hidden", "layers", "base_encoder", "base_layers", "gcn_output", "norm", "norm_place"),
     *("calibrate", "readout", "projection", "embedding", "feature_projection"),
-    *("features", "degree_cap", "row_normalise"),
+    *("features", "degree_cap", "walk_length", "row_normalise"),
 )
 
 _METHODS = ("supervised", "infograph", "graphcl", "", "lg2ar", UNTRAINED)  # "" is any other

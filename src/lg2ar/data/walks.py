@@ -1,0 +1,97 @@
+"""Chances that a random walk comes back: features of structure for graphs of moderate size."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from lg2ar.errors import InputError
+from lg2ar.graph import GraphBatch
+
+# A graph is a matrix of its nodes here, of 512 MiB for the largest, and its powers are as large.
+LARGEST = 8192
+# Numbers in the matrices of the graphs that are done at a time: 128 MiB.
+BUDGET = 1 << 24
+
+
+def return_chances(graph: GraphBatch, length: int, name: str = "the data") -> Tensor:
+    r"""Chance that a walk from a node is there again after 2, 3, ... ``length`` steps.
+
+    A step takes any edge that leaves a node with the same chance, :math:`P = D^{-1} A`, and the
+    chances are the diagonals of its powers from :math:`P^2` on. They tell rings apart by their
+    size, and nodes in dense parts from those on chains. A walk that cannot go on does not return.
+
+    Graphs of about the same size are done together. Only half of the powers are computed, as
+    :math:`(P^{a+b})_{ii} = \sum_j (P^a)_{ij} (P^b)_{ji}`.
+
+    Args:
+        graph: The batch.
+        length: The longest walk.
+        name: What to call the data in a message.
+
+    Returns:
+        A row per node, ``[N, length - 1]``.
+
+    Raises:
+        InputError: For a graph of more than ``LARGEST`` nodes.
+    """
+    sizes, starts = graph.sizes, graph.ptr
+    largest = int(sizes.max()) if graph.num_graphs else 0
+    if largest > LARGEST:
+        raise InputError(
+            f"{name} has a graph of {largest} nodes, and features = 'walks' are made of graphs of "
+            f"up to {LARGEST}; choose features = 'degree' or 'one-hot-degree'."
+        )
+    chances = graph.x.new_zeros(graph.num_nodes, length - 1)
+    order = sizes.argsort(stable=True)
+    rank = torch.empty_like(order).scatter(0, order, torch.arange(len(order), device=order.device))
+    home = rank[graph.batch[graph.edge_index[0]]]  # the place of each edge's graph in that order
+    edges = home.argsort(stable=True)
+    home = home[edges]
+    for first, last, nodes in _parts(sizes[order].tolist()):
+        begin, end = torch.searchsorted(home, torch.tensor([first, last], device=home.device))
+        some, place = edges[begin:end], home[begin:end] - first
+        offset = starts[order[first:last]]
+        source, target = graph.edge_index[:, some] - offset[place]
+        # In double precision, so that what a graph stands beside is not seen after rounding.
+        matrix = graph.x.new_zeros(last - first, nodes, nodes, dtype=torch.float64)
+        matrix.index_put_((place, source, target), matrix.new_ones(()), accumulate=True)
+        found = _diagonals(matrix, length)  # [graphs, nodes, length - 1]
+        within = torch.arange(nodes, device=sizes.device) < sizes[order[first:last], None]
+        row = offset[:, None] + torch.arange(nodes, device=sizes.device)
+        chances[row[within]] = found[within].to(chances.dtype)
+    return chances
+
+
+def _parts(sizes: list[int]) -> Iterator[tuple[int, int, int]]:
+    """First and last of graphs that are done together, and the nodes of the largest of them.
+
+    Args:
+        sizes: Nodes of each, ascending.
+    """
+    last = len(sizes)
+    while last:
+        nodes = sizes[last - 1]
+        many = max(1, BUDGET // max(1, nodes * nodes))
+        # Graphs of less than half the size would mostly be padding.
+        first = max(last - many, bisect_left(sizes, nodes // 2))
+        yield first, last, nodes
+        last = first
+
+
+def _diagonals(matrix: Tensor, length: int) -> Tensor:
+    """Diagonals of the powers of a matrix, its rows divided by their sums."""
+    step = matrix / matrix.sum(2, keepdim=True).clamp(min=1)
+    powers = [step]
+    for _ in range((length + 1) // 2 - 1):
+        powers.append(powers[-1] @ step)
+    return torch.stack(
+        [
+            (powers[n // 2 - 1] * powers[n - n // 2 - 1].transpose(1, 2)).sum(2)
+            for n in range(2, length + 1)
+        ],
+        dim=2,
+    )
