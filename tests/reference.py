@@ -325,7 +325,11 @@ def gcn_network(network: GCN, graph: GraphBatch) -> Table:
         own = [linear(weight, bias, line) for line in h]
         outputs.append(prelu_of(network.own.activation, own))
     for conv, norm, prelu in zip(network.convs, network.norms, network.activations, strict=True):
-        assert isinstance(conv, WeightedGCNConv)
+        if not isinstance(conv, WeightedGCNConv):  # smoothing: a layer that leaves rows as they are
+            same, none = torch.eye(len(h[0]), dtype=torch.float64), torch.zeros(len(h[0]))
+            h = gcn_layer(table(same), row(none), h, graph)
+            outputs.append(h)
+            continue
         weight, bias = table(conv.linear.weight), row(conv.bias)
         if conv.edges is None:
             h = gcn_layer(weight, bias, h, graph)

@@ -9,6 +9,7 @@ from torch import nn
 import reference
 from lg2ar.encoders import GCN, GIN, Encoder, Output, ReadOut
 from lg2ar.graph import GraphBatch
+from lg2ar.layers import Smoothing
 from reference import SHAPES, assert_agree, leaves, make_graph, matrix, members, shaken
 
 
@@ -51,19 +52,20 @@ def test_gin_equals_its_transcription(
 @pytest.mark.parametrize("name", SHAPES)
 @pytest.mark.parametrize(("norm", "training"), [(False, True), (True, True), (True, False)])
 @pytest.mark.parametrize("output", ["last", "layers", "features-and-layers"])
+@pytest.mark.parametrize("smoothing", [0, 2])
 @every_width
 def test_gcn_equals_its_transcription(
-    name: str, norm: bool, training: bool, output: Output, attributes: int
+    name: str, norm: bool, training: bool, output: Output, smoothing: int, attributes: int
 ) -> None:
     graph = make_graph(name, attributes=attributes)
     network = shaken(
-        GCN(3, hidden=2, layers=2, norm=norm, num_edge_features=attributes, output=output)
+        GCN(3, 2, norm=norm, num_edge_features=attributes, output=output, smoothing=smoothing)
     )
     network(make_graph("random many", seed=5, attributes=attributes))
     network.train(training)
     slow = matrix(reference.gcn_network(network, graph))
     fast = network(graph)
-    read = {"last": 1, "layers": 2, "features-and-layers": 3}[output]
+    read = {"last": 1, "layers": 2 + smoothing, "features-and-layers": 3 + smoothing}[output]
     assert fast.shape == (graph.num_nodes, network.out_features) == (graph.num_nodes, 2 * read)
     assert_agree(fast, slow, leaves(graph, network), 1e-8)
 
@@ -152,6 +154,14 @@ def test_dropout_sets_some_numbers_to_zero_and_scales_the_rest(kind: type[GIN | 
     torch.testing.assert_close(trained[kept], 2 * whole[kept])
     share = kept[whole != 0].double().mean().item()
     assert share == pytest.approx(0.5, abs=4 * 0.5 / int((whole != 0).sum()) ** 0.5)
+
+
+def test_what_is_smoothed_is_not_dropped_out_again() -> None:
+    graph = make_graph("random sparse")
+    network = shaken(GCN(3, hidden=50, layers=1, dropout=0.5, smoothing=1, output="layers"))
+    layer, smoothed = network(graph).split(50, dim=1)
+    assert (layer == 0).any()
+    torch.testing.assert_close(smoothed, Smoothing()(layer, graph))
 
 
 def test_own_features_beside_the_layers_are_dropped_out_too() -> None:

@@ -154,6 +154,13 @@ def test_what_is_read_of_a_gcn_is_a_setting(output: str, read: int) -> None:
     assert model.discriminator(rows, rows, torch.ones(()), torch.ones(())).shape == (3, 3)
 
 
+def test_smoothing_is_a_setting_of_a_gcn_and_adds_no_weight() -> None:
+    plain = Config.make(level="node", hidden=8)
+    model, smoothed = (build(one, 5) for one in (plain, plain.replace(smoothing=3)))
+    assert len(smoothed.base_encoder.network.convs) == 1 + 3
+    assert smoothed.state_dict().keys() == model.state_dict().keys()
+
+
 def test_the_largest_seed_builds() -> None:
     build(config(seed=2**63 - 1), WIDTH)
 

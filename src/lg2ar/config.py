@@ -63,6 +63,8 @@ class Config:
         gcn_output: What is read of a GCN: its ``last`` layer, all its ``layers`` side by side, as
             always of a GIN, or ``features-and-layers``, with a node's own features, brought to the
             same width, beside them (D12).
+        smoothing: How many times a GCN's rows are averaged over neighbours after its last layer,
+            with nothing to learn, as if they were further layers (D15).
         readout: How the base encoder makes a graph's row of its nodes; the level's own by default.
             ``log-sum`` is the sum with each number x replaced by ``sign(x) log(1 + |x|)`` (D15).
         projection: Whether the base encoder has projection heads; the level's own by default.
@@ -124,6 +126,7 @@ class Config:
     base_encoder: str = _one_of("gin", "gin", "gcn")
     base_layers: int = _within(0, 0, 64)
     gcn_output: str = _one_of("last", "last", "layers", "features-and-layers")
+    smoothing: int = _within(0, 0, 64)
     readout: str = _one_of("log-sum", "sum", "mean", "log-sum")
     projection: bool = True
     embedding: str = _one_of("before", "before", "after")
@@ -257,6 +260,7 @@ BEFORE: dict[str, Any] = {
     "norm_place": "after",
     "fanout": 0,
     "gcn_output": "last",
+    "smoothing": 0,
     "walk_length": 8,
 }
 

@@ -17,6 +17,7 @@ from lg2ar.graph import Encoding, GraphBatch
 from lg2ar.layers import (
     MLP,
     BatchNorm,
+    Smoothing,
     WeightedGCNConv,
     WeightedGINConv,
     WeightedGINEConv,
@@ -111,6 +112,8 @@ class GCN(nn.Module):
         output: What is made of the layers: the ``last`` one, as GCA has it; all ``layers`` side by
             side, as a GIN's are; or ``features-and-layers``, with what a node is by itself beside
             them, which every convolution mixes with its neighbours (docs/paper.md, D12).
+        smoothing: Rounds of :class:`~lg2ar.layers.Smoothing` after the layers, read as further
+            layers are.
     """
 
     def __init__(
@@ -122,6 +125,7 @@ class GCN(nn.Module):
         norm: bool = False,
         num_edge_features: int = 0,
         output: Output = "last",
+        smoothing: int = 0,
     ) -> None:
         super().__init__()
         widths = [num_features, *[hidden] * layers]
@@ -134,9 +138,13 @@ class GCN(nn.Module):
         )
         self.activations = nn.ModuleList(nn.PReLU() for _ in range(layers))
         self.dropout = dropout
+        for _ in range(smoothing):
+            self.convs.append(Smoothing())
+            self.norms.append(nn.Identity())
+            self.activations.append(nn.Identity())
         self.side_by_side = output != "last"
         self.own = Own(num_features, hidden) if output == "features-and-layers" else None
-        read = layers + (self.own is not None) if self.side_by_side else 1
+        read = len(self.convs) + (self.own is not None) if self.side_by_side else 1
         self.out_features = hidden * read
 
     def forward(self, graph: GraphBatch) -> Tensor:
@@ -145,7 +153,9 @@ class GCN(nn.Module):
         if self.own is not None:
             outputs.append(dropout(self.own(h), self.dropout, self.training))
         for layer, conv in enumerate(self.convs):
-            h = dropout(self.after(layer, conv(h, graph)), self.dropout, self.training)
+            h = self.after(layer, conv(h, graph))
+            if isinstance(conv, WeightedGCNConv):  # its rows are smoothed as they are
+                h = dropout(h, self.dropout, self.training)
             outputs.append(h)
         return torch.cat(outputs, dim=-1) if self.side_by_side else h
 

@@ -282,30 +282,16 @@ class WeightedGINEConv(nn.Module):
         return h
 
 
-class WeightedGCNConv(nn.Module):
-    r"""Graph convolution with edge weights (Kipf & Welling, 2017).
+class Smoothing(nn.Module):
+    r"""The mean of a node and its neighbours as a graph convolution weighs it; nothing is learned.
 
     .. math::
-        h_i' = b + \sum_{j \to i} \frac{\hat w_{ji}}{\sqrt{\hat d_j \hat d_i}} W h_j,
+        h_i' = \sum_{j \to i} \frac{\hat w_{ji}}{\sqrt{\hat d_j \hat d_i}} h_j,
         \qquad \hat d_i = \sum_{j \to i} \hat w_{ji}
 
     where the weights :math:`\hat w` are those of the graph and a self-loop of weight one at each
-    node. A self-loop that the graph has already is added to it. With edge attributes
-    :math:`W h_j` becomes :math:`W h_j + W_e e_{ji}`; the self-loop has none (docs/paper.md, D17).
-
-    Args:
-        in_features: Width of the input.
-        out_features: Width of the output.
-        num_edge_features: Width of the edge attributes, ``d_e``; 0 does not look at them.
+    node. A self-loop that the graph has already is added to it.
     """
-
-    def __init__(self, in_features: int, out_features: int, num_edge_features: int = 0) -> None:
-        super().__init__()
-        self.linear = nn.Linear(in_features, out_features, bias=False)
-        self.bias = nn.Parameter(torch.zeros(out_features))
-        self.edges: nn.Linear | None = None
-        if num_edge_features:
-            self.edges = nn.Linear(num_edge_features, out_features, bias=False)
 
     def forward(self, x: Tensor, graph: GraphBatch) -> Tensor:
         """Encode node rows ``[N, in_features]`` along the edges of ``graph``."""
@@ -326,21 +312,58 @@ class WeightedGCNConv(nn.Module):
     def send(self, x: Tensor, scale: Tensor | None) -> Tensor:
         """What nodes say: see :class:`Convolution`."""
         assert scale is not None
-        h: Tensor = self.linear(x) * scale.unsqueeze(-1)  # narrow first: messages are h wide
-        return h
+        return x * scale.unsqueeze(-1)
 
     def collect(
         self, start: Tensor, sent: Tensor, graph: GraphBatch, scale: Tensor | None
     ) -> Tensor:
         """Add up what nodes hear: see :class:`Convolution`."""
+        heard = aggregate(sent, graph, graph.weights().to(sent.dtype))
+        return start + (heard if start is sent else heard[: start.size(0)])
+
+    def finish(self, total: Tensor, scale: Tensor | None) -> Tensor:
+        """The rows: see :class:`Convolution`."""
         assert scale is not None
-        source, target = graph.edge_index
-        w = graph.weights().to(sent.dtype)
-        heard = aggregate(sent, graph, w)
-        total = start + (heard if start is sent else heard[: start.size(0)])
+        return total * scale.unsqueeze(-1)
+
+
+class WeightedGCNConv(Smoothing):
+    r"""Graph convolution with edge weights (Kipf & Welling, 2017).
+
+    .. math::
+        h_i' = b + \sum_{j \to i} \frac{\hat w_{ji}}{\sqrt{\hat d_j \hat d_i}} W h_j
+
+    with the weights and degrees of :class:`Smoothing`. With edge attributes
+    :math:`W h_j` becomes :math:`W h_j + W_e e_{ji}`; the self-loop has none (docs/paper.md, D17).
+
+    Args:
+        in_features: Width of the input.
+        out_features: Width of the output.
+        num_edge_features: Width of the edge attributes, ``d_e``; 0 does not look at them.
+    """
+
+    def __init__(self, in_features: int, out_features: int, num_edge_features: int = 0) -> None:
+        super().__init__()
+        self.linear = nn.Linear(in_features, out_features, bias=False)
+        self.bias = nn.Parameter(torch.zeros(out_features))
+        self.edges: nn.Linear | None = None
+        if num_edge_features:
+            self.edges = nn.Linear(num_edge_features, out_features, bias=False)
+
+    def send(self, x: Tensor, scale: Tensor | None) -> Tensor:
+        """What nodes say: see :class:`Convolution`."""
+        return super().send(self.linear(x), scale)  # narrow first: messages are out_features wide
+
+    def collect(
+        self, start: Tensor, sent: Tensor, graph: GraphBatch, scale: Tensor | None
+    ) -> Tensor:
+        """Add up what nodes hear: see :class:`Convolution`."""
+        total = super().collect(start, sent, graph, scale)
         if self.edges is not None:
+            assert scale is not None
+            source, target = graph.edge_index
             e = attributes_of(graph, self.edges.in_features)
-            share = w * scale.index_select(0, source)
+            share = graph.weights().to(sent.dtype) * scale.index_select(0, source)
 
             def message(block: slice) -> Tensor:
                 return e[block] * share[block].unsqueeze(-1)
@@ -353,8 +376,7 @@ class WeightedGCNConv(nn.Module):
 
     def finish(self, total: Tensor, scale: Tensor | None) -> Tensor:
         """The rows ``[N, out_features]``: see :class:`Convolution`."""
-        assert scale is not None
-        return total * scale.unsqueeze(-1) + self.bias
+        return super().finish(total, scale) + self.bias
 
 
 def initialise(module: nn.Module) -> None:

@@ -421,6 +421,7 @@ def build_base_encoder(config: Config, num_features: int, num_edge_features: int
             config.norm,
             num_edge_features,
             cast(Output, config.gcn_output),
+            config.smoothing,
         ),
         config.hidden,
         readout=cast(ReadOut, config.readout),

@@ -46,8 +46,9 @@ MEASURES: dict[str, Callable[[Run], float]] = {
 
 # Settings that decide what an encoder makes of graphs before it is trained.
 _ENCODER = (
-    *("hidden", "layers", "base_encoder", "base_layers", "gcn_output", "norm", "norm_place"),
-    *("calibrate", "readout", "projection", "embedding", "feature_projection"),
+    *("hidden", "layers", "base_encoder", "base_layers", "gcn_output", "smoothing"),
+    *("norm", "norm_place", "calibrate", "readout", "projection", "embedding"),
+    *("feature_projection",),
     *("features", "degree_cap", "walk_length", "row_normalise"),
 )
 
