@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
+from lg2ar.adjacency import Adjacency
 from lg2ar.errors import InputError
 from lg2ar.graph import GraphBatch
 
@@ -25,7 +26,8 @@ def return_chances(graph: GraphBatch, length: int, name: str = "the data") -> Te
     size, and nodes in dense parts from those on chains. A walk that cannot go on does not return.
 
     Graphs of about the same size are done together. Only half of the powers are computed, as
-    :math:`(P^{a+b})_{ii} = \sum_j (P^a)_{ij} (P^b)_{ji}`.
+    :math:`(P^{a+b})_{ii} = \sum_j (P^a)_{ij} (P^b)_{ji}`, and each of them edge by edge: a step
+    leads to few nodes, even where its powers lead everywhere.
 
     Args:
         graph: The batch.
@@ -56,10 +58,7 @@ def return_chances(graph: GraphBatch, length: int, name: str = "the data") -> Te
         some, place = edges[begin:end], home[begin:end] - first
         offset = starts[order[first:last]]
         source, target = graph.edge_index[:, some] - offset[place]
-        # In double precision, so that what a graph stands beside is not seen after rounding.
-        matrix = graph.x.new_zeros(last - first, nodes, nodes, dtype=torch.float64)
-        matrix.index_put_((place, source, target), matrix.new_ones(()), accumulate=True)
-        found = _diagonals(matrix, length)  # [graphs, nodes, length - 1]
+        found = _chances(place, source, target, last - first, nodes, length)
         within = torch.arange(nodes, device=sizes.device) < sizes[order[first:last], None]
         row = offset[:, None] + torch.arange(nodes, device=sizes.device)
         chances[row[within]] = found[within].to(chances.dtype)
@@ -82,16 +81,52 @@ def _parts(sizes: list[int]) -> Iterator[tuple[int, int, int]]:
         last = first
 
 
-def _diagonals(matrix: Tensor, length: int) -> Tensor:
-    """Diagonals of the powers of a matrix, its rows divided by their sums."""
-    step = matrix / matrix.sum(2, keepdim=True).clamp(min=1)
-    powers = [step]
-    for _ in range((length + 1) // 2 - 1):
-        powers.append(powers[-1] @ step)
+def _chances(
+    place: Tensor, source: Tensor, target: Tensor, graphs: int, nodes: int, length: int
+) -> Tensor:
+    """Diagonals of the powers of :math:`P`, ``[graphs, nodes, length - 1]``.
+
+    Args:
+        place: The graph of each edge.
+        source: Where it begins, counted within its graph.
+        target: Where it ends.
+        graphs: How many there are.
+        nodes: Of the largest of them.
+        length: The longest walk.
+    """
+    row, column = place * nodes + source, place * nodes + target
+    # In double precision, so that what a graph stands beside is not seen after rounding.
+    leaving = torch.zeros(graphs * nodes, dtype=torch.float64, device=row.device)
+    chance = 1 / leaving.index_add(0, row, leaving.new_ones(len(row)))[row]
+    # Walks there and, transposed, walks back: rows of both are then multiplied as they lie.
+    there = _powers(row, column, target, chance, (graphs, nodes), length // 2)
+    back = _powers(column, row, source, chance, (graphs, nodes), length - length // 2)
     return torch.stack(
         [
-            (powers[n // 2 - 1] * powers[n - n // 2 - 1].transpose(1, 2)).sum(2)
+            torch.einsum("gij,gij->gi", there[n // 2 - 1], back[n - n // 2 - 1])
             for n in range(2, length + 1)
         ],
         dim=2,
     )
+
+
+def _powers(
+    row: Tensor, column: Tensor, within: Tensor, value: Tensor, shape: tuple[int, int], most: int
+) -> list[Tensor]:
+    """Powers of matrices, ``[graphs, nodes, nodes]`` each, from the first to the highest.
+
+    Args:
+        row: Of each entry, counted over all matrices.
+        column: The same.
+        within: The column, counted within its matrix.
+        value: The entries.
+        shape: Number of matrices, and of rows of each.
+        most: The highest power.
+    """
+    graphs, nodes = shape
+    power = value.new_zeros(graphs * nodes, nodes)
+    power.index_put_((row, within), value, accumulate=True)
+    step, powers = Adjacency(torch.stack([column, row]), graphs * nodes), [power]
+    for _ in range(most - 1):
+        powers.append(step.product(powers[-1], value))
+    return [power.view(graphs, nodes, nodes) for power in powers]
