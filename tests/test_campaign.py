@@ -5,6 +5,9 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import subprocess
+import sys
+import time
 from dataclasses import asdict
 from pathlib import Path
 from types import ModuleType
@@ -52,9 +55,9 @@ def test_data_arrives_as_it_was(
     needs("MUTAG")
     names = ("mutag", "cora")
     before = {name: open_source(name) for name in names}
-    call(campaign, "pack", tmp_path / "data.npz", "--names", ",".join(names))
+    call(campaign, "pack", tmp_path / "data.npz.xz", "--names", ",".join(names))
     monkeypatch.setenv("LG2AR_DATA", str(tmp_path / "there"))
-    call(campaign, "unpack", tmp_path / "data.npz")
+    call(campaign, "unpack", tmp_path / "data.npz.xz")
     for name in names:
         after = open_source(name)
         assert after.fingerprint() == before[name].fingerprint()
@@ -122,6 +125,25 @@ def test_after_the_end_nothing_is_begun(campaign: ModuleType, tmp_path: Path) ->
     assert not list(taken.iterdir())
     call(campaign, "one", file, tmp_path, taken, 0, 1e12, "cpu")
     assert len(list(taken.iterdir())) == 2  # tried, though they cannot be done
+
+
+def test_a_process_whose_time_is_over_ends_by_itself(campaign: ModuleType, tmp_path: Path) -> None:
+    # A signal that kills it would do so in the midst of a kernel.
+    needs("MUTAG")
+    file, out, taken = tmp_path / "jobs.jsonl", tmp_path / "out", tmp_path / "taken"
+    call(campaign, "jobs", file, "graph", "--datasets", "mutag", "--preset", "grid")
+    for folder in (out, taken):
+        folder.mkdir()
+    line = [sys.executable, SCRIPT, "one", file, out, taken, "0", "1e12", "cpu"]
+    process = subprocess.Popen([str(word) for word in line])
+    try:
+        while not list(taken.iterdir()):
+            assert process.poll() is None
+            time.sleep(0.1)
+        process.terminate()
+        assert process.wait(60) == campaign.ENDED
+    finally:
+        process.kill()
 
 
 def test_processes_that_break_down_are_told_of(campaign: ModuleType, tmp_path: Path) -> None:
