@@ -27,6 +27,8 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -166,24 +168,36 @@ def work(
 @app.command(hidden=True)
 def one(jobs: Path, out: Path, taken: Path, number: int, end: float, device: str) -> None:
     """Take jobs as one of the processes."""
-    # Ended in the midst of a kernel, a process takes all others of a shared GPU with it.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(ENDED))
     where, begun = choose_device(device), time.time()
-    for place, text in enumerate(jobs.read_text().splitlines()):
-        if time.time() > end or not _take(taken / str(place)):
-            continue
-        job = json.loads(text)
-        start = time.time()
-        try:
-            word = f"{_do(job, out, number, where)} failed"
-        except Exception as error:  # the others are done all the same
-            word = f"{type(error).__name__}: {error}"[:300]
-        what = " ".join(str(job.get(key)) for key in ("table", "dataset", "variant", "seeds"))
-        now = time.time()
-        print(f"{now - begun:.0f} s, {number}: {what}: {word}, {now - start:.0f} s", flush=True)
-        gc.collect()
-        if where.type == "cuda":
-            torch.cuda.empty_cache()
+    with _ended_between_kernels():
+        for place, text in enumerate(jobs.read_text().splitlines()):
+            if time.time() > end or not _take(taken / str(place)):
+                continue
+            job = json.loads(text)
+            start = time.time()
+            try:
+                word = f"{_do(job, out, number, where)} failed"
+            except Exception as error:  # the others are done all the same
+                word = f"{type(error).__name__}: {error}"[:300]
+            what = " ".join(str(job.get(key)) for key in ("table", "dataset", "variant", "seeds"))
+            now = time.time()
+            print(f"{now - begun:.0f} s, {number}: {what}: {word}, {now - start:.0f} s", flush=True)
+            gc.collect()
+            if where.type == "cuda":
+                torch.cuda.empty_cache()
+
+
+@contextmanager
+def _ended_between_kernels() -> Iterator[None]:
+    """Let a signal end Python, not the process.
+
+    A process that is killed in the midst of a kernel takes all others of a shared GPU with it.
+    """
+    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(ENDED))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _take(mark: Path) -> bool:

@@ -17,14 +17,14 @@ from typing import Any
 from lg2ar.bench.scaling_chart import scaling_chart
 from lg2ar.bench.scaling_tables import Scaling
 from lg2ar.bench.tables import Bench
-from lg2ar.benchmarks import hyperparameters
+from lg2ar.benchmarks import hyperparameters, published_since
 from lg2ar.config import Config
 from lg2ar.demo import SETTINGS
-from lg2ar.report.cells import cells
+from lg2ar.report.cells import Cell, cells
 from lg2ar.report.layouts import render
 from lg2ar.report.questions import findings, policies, probe_scaling
 from lg2ar.report.rows import in_papers_order
-from lg2ar.report.summary import NONE, brief, summary
+from lg2ar.report.summary import NONE, beside, brief, summary
 from lg2ar.report.tables import read_records, variants_table
 from lg2ar.shipping import read_encoder
 
@@ -60,11 +60,19 @@ def study(table: str, layout: str) -> str:
 
 def in_brief(preset: str) -> str:
     """A line for each data set: the learned policy with the settings of a preset."""
-    held = []
+    variant = "gru" if preset == "paper" else f"gru, preset={preset}"
+    held = [cell for cell in learned() if cell.variant == variant]
+    shown = ("paper", "paper-scaled", "strict")
+    return brief(held, [p for p in shown if any(cell.protocol == p for cell in held)])
+
+
+def learned() -> list[Cell]:
+    """All cells of the learned policy, at both levels."""
+    held: list[Cell] = []
     for table in ("graph", "node"):
         made = cells(read_records(ROOT / "results" / f"{table}.jsonl"), table)
-        held += [cell for cell in made if cell.variant == f"gru, preset={preset}"]
-    return brief(held, ("paper", "paper-scaled", "strict"))
+        held += [cell for cell in made if (cell.variant or "").partition(",")[0] == "gru"]
+    return held
 
 
 def search() -> str:
@@ -210,6 +218,8 @@ TABLES: dict[str, Callable[[], str]] = {
     },
     "results, brief": lambda: in_brief("findings"),
     "results, searched": lambda: in_brief("searched"),
+    "results, printed": lambda: in_brief("paper"),
+    "results, since": lambda: beside(learned(), published_since()),
     "findings, search": search,
     "tuning, criteria": criteria,
     "findings": found,

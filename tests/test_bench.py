@@ -651,6 +651,7 @@ def study_run(dataset: str, training: float, **changes: Any) -> dict[str, Any]:
     return {
         "task": {**task, **changes},
         "cost": {"seconds": training, "evaluation_seconds": 2.0},
+        "evaluations": [{"protocol": "strict"}, {"protocol": "paper"}],
         "device": changes.get("device", "NVIDIA H200"),
         "versions": {"torch": "2.11.0"},
     }
@@ -663,6 +664,7 @@ def test_the_study_is_made_of_what_its_runs_took() -> None:
         study_run("mutag", 99.0, preset="paper"),
         study_run("mutag", 99.0, device="cpu (x86_64)"),
         {**study_run("mutag", 99.0), "failed": "out of memory"},
+        {**study_run("mutag", 99.0), "evaluations": [{"protocol": "nested"}]},
     ]
     told = Bench([], []).study([*runs, *others], (4, 2))
     # Of four seconds a run, thirty times.

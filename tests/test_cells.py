@@ -14,13 +14,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lg2ar.benchmarks import published
+from lg2ar.benchmarks import published, published_since
+from lg2ar.data.benchmarks import BENCHMARKS
 from lg2ar.errors import InputError
 from lg2ar.files import append_line
 from lg2ar.report.cells import Cell, cells, interval
 from lg2ar.report.layouts import render
 from lg2ar.report.rows import PRESETS, TABLES, VARIANTS, printed_rows
-from lg2ar.report.summary import NONE, brief
+from lg2ar.report.summary import NONE, beside, brief
 from lg2ar.report.tables import read_records
 from lg2ar.study.plan import plan
 
@@ -664,3 +665,20 @@ def test_in_brief_a_data_set_has_one_line_in_the_papers_order() -> None:
         f"| proteins | 1 | 75.0 ± 0.5 | 60.0 | {NONE} | {NONE} | {NONE} |",
         f"| dd | 1 | 79.1 ± 0.3 | {NONE} | 81.0 | 80.0 | +1.0 |",
     ]
+
+
+def test_beside_others_the_highest_counts_that_chose_nothing_on_what_it_reports() -> None:
+    records = [
+        run(score("strict", 0, 70), score("strict", 20, 80), score("paper", 20, 95)),
+        run(score("nested", 0, 71), score("nested", 20, 81.26), seed=1),
+        trained(60, before=50, dataset="dd"),
+    ]
+    lines = beside(ours(records, method="lg2ar"), {"mutag": ("A", 81.0), "dd": ("B", 61.5)})
+    assert lines.splitlines()[2:] == [
+        "| mutag | A | 81.0 | 81.3 | 1 | +0.3 | `nested`, preset `paper` | 71.0 |",
+        "| dd | B | 61.5 | 60.0 | 1 | -1.5 | `strict`, preset `paper` | 50.0 |",
+    ]
+
+
+def test_others_are_known_for_every_benchmark() -> None:
+    assert published_since().keys() == BENCHMARKS.keys()

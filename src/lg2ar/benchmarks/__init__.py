@@ -113,6 +113,12 @@ def published() -> list[Published]:
     ]
 
 
+def published_since() -> dict[str, tuple[str, float]]:
+    """The highest accuracy that others published after the paper, and its method, by data set."""
+    rows = _read("published.toml")["since"]
+    return {dataset: (str(method), float(mean)) for dataset, (method, mean) in rows.items()}
+
+
 def questions() -> list[Question]:
     """What the paper leaves open, as comparisons with its settings."""
     return [

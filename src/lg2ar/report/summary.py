@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from lg2ar.report.cells import PUBLISHED, UNTRAINED, Cell
 from lg2ar.report.rows import in_papers_order, label
 
 NONE = "\N{EN DASH}"
+# Protocols that choose nothing on what they report, by level.
+STRICT = {"graph": ("strict", "nested"), "node": ("strict", "paper")}
 HEAD = (
     "data set",
     "method",
@@ -62,6 +64,31 @@ def brief(cells: Sequence[Cell], protocols: Sequence[str]) -> str:
             *told,
             NONE if final is None else _number(final.untrained_mean, None),
             NONE if final is None else _number(final.difference, final.difference_ci95, sign="+"),
+        ]
+        lines.append(f"| {' | '.join(row)} |")
+    return "\n".join(lines)
+
+
+def beside(cells: Sequence[Cell], since: Mapping[str, tuple[str, float]]) -> str:
+    """A Markdown table with a line for each data set: the best of others, and ours.
+
+    Args:
+        cells: Those of one method; the highest counts of what chooses nothing on what it reports.
+        since: Method and accuracy of the others, by data set.
+    """
+    honest = [cell for cell in cells if cell.runs and cell.protocol in STRICT[cell.level]]
+    head = ["data set", "others", "", "ours", "runs", "difference", "protocol", "untrained"]
+    lines = [f"| {' | '.join(head)} |", "|---|---|---:|---:|---:|---:|---|---:|"]
+    for name in in_papers_order(cell.dataset for cell in honest):
+        best = max((c for c in honest if c.dataset == name), key=lambda c: c.mean or 0.0)
+        assert best.mean is not None
+        method, mean = since[name]
+        preset = (best.variant or "").partition("preset=")[2] or "paper"
+        row = [
+            *(name, method, f"{mean:.1f}", _number(best.mean, best.std), str(best.runs)),
+            f"{round(best.mean, 1) - mean:+.1f}",
+            f"`{best.protocol}`, preset `{preset}`",
+            _number(best.untrained_mean, None),
         ]
         lines.append(f"| {' | '.join(row)} |")
     return "\n".join(lines)
