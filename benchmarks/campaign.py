@@ -51,6 +51,7 @@ app = typer.Typer(add_completion=False, help=__doc__, pretty_exceptions_enable=F
 HEADERS = "headers"
 APART = "|"  # a folder and a tensor's name, in the name of an array
 ENDED = 128 + signal.SIGTERM
+GRACE = 20.0  # seconds that a process has to come to its end
 
 
 @app.command()
@@ -153,13 +154,19 @@ def work(
             subprocess.Popen([*line, str(number), str(end), device], env=own)
             for number in range(workers)
         ]
+        late = []
         for process in started:
             try:
                 process.wait(max(0.0, end - time.time()))
             except subprocess.TimeoutExpired:
                 process.terminate()
-        fine = (0, ENDED, -signal.SIGTERM)  # the last: ended before it could see to it itself
-        broken = sum(process.wait() not in fine for process in started)
+                late.append(process)
+        for process in late:
+            try:
+                process.wait(GRACE)
+            except subprocess.TimeoutExpired:
+                process.kill()
+        broken = sum(process.wait() != 0 for process in started if process not in late)
     if broken:
         print(f"{broken} of {workers} processes broke down", file=sys.stderr)
         raise typer.Exit(1)

@@ -46,7 +46,7 @@ from lg2ar.tuning.space import SPACES, Choice, Range
 RECORDS = Path("results/search.jsonl")
 FIRST_SEED = 1000
 # At node level an epoch is a step, and how many there are is chosen from these.
-STEPS = (50, 100, 200, 400, 800)
+STEPS = (50, 100, 200, 400, 800, 1600)
 # Sizes of batches stay the preset's, and widths at graph level: with them the cost of a run would
 # differ tenfold.
 SEARCHED = ("layers", "learning_rate", "hops", "temperature", "ratio", "dropout")
@@ -202,7 +202,8 @@ def proposals(
         record
         for record in records
         if (record["dataset"], record["base"]) == (name, base)
-        and record["settings"].keys() <= space.keys()  # else it was worth what it was by others
+        # Else it was worth what it was by others.
+        and all(k in space and space[k].nearest(v) == v for k, v in record["settings"].items())
     ]
     for record in past:
         settings = {**own, **record["settings"]}  # what it does not name was the preset's

@@ -137,13 +137,25 @@ def test_a_process_whose_time_is_over_ends_by_itself(campaign: ModuleType, tmp_p
     line = [sys.executable, SCRIPT, "one", file, out, taken, "0", "1e12", "cpu"]
     process = subprocess.Popen([str(word) for word in line])
     try:
+        end = time.monotonic() + 60
         while not list(taken.iterdir()):
             assert process.poll() is None
+            assert time.monotonic() < end
             time.sleep(0.1)
         process.terminate()
         assert process.wait(60) == campaign.ENDED
     finally:
         process.kill()
+
+
+def test_when_time_is_over_all_processes_are_ended(campaign: ModuleType, tmp_path: Path) -> None:
+    needs("MUTAG")
+    file, out = tmp_path / "jobs.jsonl", tmp_path / "out"
+    call(campaign, "jobs", file, "graph", "--datasets", "mutag", "--preset", "grid")
+    begin = time.monotonic()
+    call(campaign, "work", file, "--out", out, "--workers", "2", "--device", "cpu", "--seconds", 5)
+    assert time.monotonic() - begin < 5 + campaign.GRACE
+    assert not lines(*out.iterdir())  # what was under way is left for another time
 
 
 def test_processes_that_break_down_are_told_of(campaign: ModuleType, tmp_path: Path) -> None:

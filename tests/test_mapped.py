@@ -178,7 +178,7 @@ def test_training_is_the_same_bit_by_bit(tmp_path: Path, fanout: int) -> None:
 
 
 @pytest.mark.parametrize("edges", ["plain", "weighted", "attributes", "directed"])
-@pytest.mark.parametrize("base", ["gcn", "gcn, features-and-layers", "gcn, smoothed", "gin"])
+@pytest.mark.parametrize("base", ["gcn", "gcn, features", "gcn, smoothed", "gcn, both", "gin"])
 @pytest.mark.parametrize("norm", [False, True])
 @pytest.mark.parametrize("budget", [40, 1 << 26])
 def test_embeddings_in_chunks_are_those_in_memory(
@@ -196,8 +196,8 @@ def test_embeddings_in_chunks_are_those_in_memory(
     dataset = replace(dataset, graph=graph)
     network, _, output = base.partition(", ")
     settings = {"base_encoder": network, "base_layers": 2}
-    if output:
-        settings |= {"smoothing": 2} if output == "smoothed" else {"gcn_output": output}
+    settings |= {"smoothing": 2} if output in ("smoothed", "both") else {}
+    settings |= {"gcn_output": "features-and-layers"} if output not in ("", "smoothed") else {}
     config = Config.make(
         settings, level="node", hidden=8, epochs=3, batch_size=4, norm=norm, dropout=0.1
     )

@@ -215,6 +215,8 @@ def test_optuna_hears_only_of_trials_in_its_space(script: ModuleType) -> None:
     plain = script.proposals("cora", "findings", 2, [])
     strange = [{**record, "settings": {**inside, "row_normalise": True}}]
     assert script.proposals("cora", "findings", 1, strange) == plain[:1]  # still the preset's first
+    beyond = [{**record, "settings": {**inside, "smoothing": 4}}]
+    assert script.proposals("cora", "findings", 1, beyond) == plain[:1]
     known = script.proposals("cora", "findings", 1, [{**record, "settings": inside}])
     assert known != plain[:1]
     older = {key: value for key, value in inside.items() if key != "gcn_output"}

@@ -283,7 +283,7 @@ class WeightedGINEConv(nn.Module):
 
 
 class Smoothing(nn.Module):
-    r"""The mean of a node and its neighbours as a graph convolution weighs it; nothing is learned.
+    r"""The sum of a node and its neighbours as a graph convolution weighs it; nothing is learned.
 
     .. math::
         h_i' = \sum_{j \to i} \frac{\hat w_{ji}}{\sqrt{\hat d_j \hat d_i}} h_j,

@@ -114,7 +114,7 @@ def published() -> list[Published]:
 
 
 def published_since() -> dict[str, tuple[str, float]]:
-    """The highest accuracy that others published after the paper, and its method, by data set."""
+    """The highest accuracy of others since about the paper, and its method, by data set."""
     rows = _read("published.toml")["since"]
     return {dataset: (str(method), float(mean)) for dataset, (method, mean) in rows.items()}
 

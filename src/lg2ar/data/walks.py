@@ -12,7 +12,7 @@ from lg2ar.adjacency import Adjacency
 from lg2ar.errors import InputError
 from lg2ar.graph import GraphBatch
 
-# A graph is a matrix of its nodes here, of 512 MiB for the largest, and its powers are as large.
+# A graph is a matrix of its nodes here, of 512 MiB for the largest; three powers of it are held.
 LARGEST = 8192
 # Numbers in the matrices of the graphs that are done at a time: 128 MiB.
 BUDGET = 1 << 24
@@ -40,6 +40,7 @@ def return_chances(graph: GraphBatch, length: int, name: str = "the data") -> Te
     Raises:
         InputError: For a graph of more than ``LARGEST`` nodes.
     """
+    device, graph = graph.x.device, graph.to(torch.device("cpu"))  # in double precision
     sizes, starts = graph.sizes, graph.ptr
     largest = int(sizes.max()) if graph.num_graphs else 0
     if largest > LARGEST:
@@ -49,20 +50,20 @@ def return_chances(graph: GraphBatch, length: int, name: str = "the data") -> Te
         )
     chances = graph.x.new_zeros(graph.num_nodes, length - 1)
     order = sizes.argsort(stable=True)
-    rank = torch.empty_like(order).scatter(0, order, torch.arange(len(order), device=order.device))
+    rank = torch.empty_like(order).scatter(0, order, torch.arange(len(order)))
     home = rank[graph.batch[graph.edge_index[0]]]  # the place of each edge's graph in that order
     edges = home.argsort(stable=True)
     home = home[edges]
     for first, last, nodes in _parts(sizes[order].tolist()):
-        begin, end = torch.searchsorted(home, torch.tensor([first, last], device=home.device))
+        begin, end = torch.searchsorted(home, torch.tensor([first, last]))
         some, place = edges[begin:end], home[begin:end] - first
         offset = starts[order[first:last]]
         source, target = graph.edge_index[:, some] - offset[place]
         found = _chances(place, source, target, last - first, nodes, length)
-        within = torch.arange(nodes, device=sizes.device) < sizes[order[first:last], None]
-        row = offset[:, None] + torch.arange(nodes, device=sizes.device)
+        within = torch.arange(nodes) < sizes[order[first:last], None]
+        row = offset[:, None] + torch.arange(nodes)
         chances[row[within]] = found[within].to(chances.dtype)
-    return chances
+    return chances.to(device)
 
 
 def _parts(sizes: list[int]) -> Iterator[tuple[int, int, int]]:
@@ -96,37 +97,19 @@ def _chances(
     """
     row, column = place * nodes + source, place * nodes + target
     # In double precision, so that what a graph stands beside is not seen after rounding.
-    leaving = torch.zeros(graphs * nodes, dtype=torch.float64, device=row.device)
+    leaving = torch.zeros(graphs * nodes, dtype=torch.float64)
     chance = 1 / leaving.index_add(0, row, leaving.new_ones(len(row)))[row]
     # Walks there and, transposed, walks back: rows of both are then multiplied as they lie.
-    there = _powers(row, column, target, chance, (graphs, nodes), length // 2)
-    back = _powers(column, row, source, chance, (graphs, nodes), length - length // 2)
-    return torch.stack(
-        [
-            torch.einsum("gij,gij->gi", there[n // 2 - 1], back[n - n // 2 - 1])
-            for n in range(2, length + 1)
-        ],
-        dim=2,
-    )
-
-
-def _powers(
-    row: Tensor, column: Tensor, within: Tensor, value: Tensor, shape: tuple[int, int], most: int
-) -> list[Tensor]:
-    """Powers of matrices, ``[graphs, nodes, nodes]`` each, from the first to the highest.
-
-    Args:
-        row: Of each entry, counted over all matrices.
-        column: The same.
-        within: The column, counted within its matrix.
-        value: The entries.
-        shape: Number of matrices, and of rows of each.
-        most: The highest power.
-    """
-    graphs, nodes = shape
-    power = value.new_zeros(graphs * nodes, nodes)
-    power.index_put_((row, within), value, accumulate=True)
-    step, powers = Adjacency(torch.stack([column, row]), graphs * nodes), [power]
-    for _ in range(most - 1):
-        powers.append(step.product(powers[-1], value))
-    return [power.view(graphs, nodes, nodes) for power in powers]
+    there, back = leaving.new_zeros(graphs * nodes, nodes), leaving.new_zeros(graphs * nodes, nodes)
+    there.index_put_((row, target), chance, accumulate=True)
+    back.index_put_((column, source), chance, accumulate=True)
+    ahead = Adjacency(torch.stack([column, row]), graphs * nodes)
+    behind = Adjacency(torch.stack([row, column]), graphs * nodes)
+    found = []
+    for steps in range(2, length + 1):
+        if steps % 2:
+            back = behind.product(back, chance)
+        elif steps > 2:
+            there = ahead.product(there, chance)
+        found.append(torch.einsum("ij,ij->i", there, back).view(graphs, nodes))
+    return torch.stack(found, dim=2)

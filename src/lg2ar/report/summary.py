@@ -10,6 +10,8 @@ from lg2ar.report.rows import in_papers_order, label
 NONE = "\N{EN DASH}"
 # Protocols that choose nothing on what they report, by level.
 STRICT = {"graph": ("strict", "nested"), "node": ("strict", "paper")}
+# Runs below which a mean is not put beside those of others.
+FEWEST = 5
 HEAD = (
     "data set",
     "method",
@@ -76,7 +78,8 @@ def beside(cells: Sequence[Cell], since: Mapping[str, tuple[str, float]]) -> str
         cells: Those of one method; the highest counts of what chooses nothing on what it reports.
         since: Method and accuracy of the others, by data set.
     """
-    honest = [cell for cell in cells if cell.runs and cell.protocol in STRICT[cell.level]]
+    enough = [cell for cell in cells if (cell.runs or 0) >= FEWEST and cell.dataset in since]
+    honest = [cell for cell in enough if cell.protocol in STRICT[cell.level]]
     head = ["data set", "others", "", "ours", "runs", "difference", "protocol", "untrained"]
     lines = [f"| {' | '.join(head)} |", "|---|---|---:|---:|---:|---:|---|---:|"]
     for name in in_papers_order(cell.dataset for cell in honest):
