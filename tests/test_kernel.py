@@ -12,6 +12,7 @@ from sklearn.svm import LinearSVC
 from torch import Tensor
 
 from lg2ar.probes import C_GRID, chosen_probe_accuracy, nested_accuracy, rbf_rows
+from lg2ar.probes import kernel as kernels
 from lg2ar.splits import stratified_folds
 
 
@@ -34,6 +35,19 @@ def test_inner_products_are_the_kernel_of_scikit_learn(gamma: float) -> None:
 
 def test_rows_without_any_difference_have_one_direction() -> None:
     assert rbf_rows(torch.ones(5, 3)).tolist() == [[1.0]] * 5
+
+
+def test_of_many_rows_the_longest_directions_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = rings(60)[0]
+    whole = rbf_rows(x)
+    monkeypatch.setattr(kernels, "MANY", 59)
+    monkeypatch.setattr(kernels, "KEPT", 12)
+    rows = rbf_rows(x)
+    u, s, v = torch.linalg.svd(whole @ whole.T)
+    assert rows.shape == (60, 12)
+    assert torch.allclose(rows @ rows.T, u[:, :12] * s[:12] @ v[:12])  # the nearest of rank 12
+    monkeypatch.setattr(kernels, "MANY", 60)
+    assert torch.equal(rbf_rows(x), whole)
 
 
 def test_a_kernel_machine_is_the_linear_machine_of_its_training_rows_alone() -> None:
