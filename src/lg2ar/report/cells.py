@@ -53,7 +53,10 @@ _ENCODER = (
 )
 
 _METHODS = ("supervised", "infograph", "graphcl", "", "lg2ar", UNTRAINED)  # "" is any other
-_PROTOCOLS = ("paper", "paper-scaled", "strict", "infograph-rbf", "nested", "semi", "semi-frozen")
+_PROTOCOLS = (
+    *("paper", "paper-scaled", "strict", "paper-300", "strict-300"),
+    *("infograph-rbf", "nested", "semi", "semi-frozen"),
+)
 
 
 @dataclass(frozen=True)
