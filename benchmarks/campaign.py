@@ -39,7 +39,7 @@ import typer
 from safetensors import safe_open
 from safetensors.numpy import save_file
 
-from lg2ar.data.benchmarks import BENCHMARKS, CACHE, data_root
+from lg2ar.data.benchmarks import BENCHMARKS, CACHE, data_root, find_benchmark
 from lg2ar.data.sources import open_source
 from lg2ar.devices import choose_device
 from lg2ar.fast.arrangement import SHARERS
@@ -104,12 +104,13 @@ def jobs(
 ) -> None:
     """List the runs of a table that are not there yet, the first variant of all data sets first."""
     layout = TABLES[table]
-    read_as = _words(protocols) or list(layout.protocols)
     ledger = Ledger(records) if records is not None and records.exists() else None
     last = first_seed + (seeds or layout.seeds)
     with file.open("a") as lines:
         for variant in _words(variants) or layout.variants:
             for name in _words(datasets) or layout.datasets:
+                level = find_benchmark(name).level
+                read_as = _words(protocols) or list(layout.read_as(level))
                 left = [
                     one.config.seed
                     for one in plan(

@@ -12,8 +12,9 @@ python benchmarks/presets.py best                 # rows of hyperparameters.toml
 The criterion is the accuracy of the protocol ``strict`` with seeds from 1000 on that no table has:
 their initial weights, draws, **folds and random splits** are others than those that are reported.
 At node level it is the accuracy on the validation nodes, the mean of ``strict`` and ``paper``;
-public splits are the same for all seeds. The labels are the same, as in every search of the field;
-a table of searched settings says so.
+public splits are the same for all seeds. ``probe_epochs`` says how long the layer was trained that
+read them, 300 where a record does not say; values of different ones are not compared. The labels
+are the same, as in every search of the field; a table of searched settings says so.
 """
 
 from __future__ import annotations
@@ -38,8 +39,8 @@ from lg2ar.data.sources import open_source
 from lg2ar.devices import choose_device, device_name
 from lg2ar.errors import InputError, NonFiniteLossError
 from lg2ar.experiment import pretrain_many
-from lg2ar.probes.linear_layer import linear_layer_accuracy
-from lg2ar.protocols import EPOCH_GRID, Memory, Reader
+from lg2ar.probes.linear_layer import EPOCHS, linear_layer_accuracy
+from lg2ar.protocols import EPOCH_GRID, OLDER_EPOCHS, Memory, Reader
 from lg2ar.records import versions
 from lg2ar.tuning.space import SPACES, Choice, Range
 
@@ -137,7 +138,7 @@ def again(
     with jobs.open("a") as lines:
         for name in names.split(","):
             own = [r for r in read(records) if (r["dataset"], r["base"]) == (name, base)]
-            own.sort(key=lambda r: -float(r["value"]))
+            own.sort(key=lambda r: (-probe_of(r), -float(r["value"])))
             # Each once, at the best that it was worth.
             tried = {json.dumps(r["settings"], sort_keys=True): r["settings"] for r in own}
             for settings in list(tried.values())[:most]:
@@ -155,7 +156,7 @@ def run(
     """Run settings that have no record yet."""
     begin, memory = time.monotonic(), Memory()
     done = {key(record) for record in read(out)}
-    for job in read(jobs):
+    for job in map(as_of_now, read(jobs)):
         if key(job) in done or time.monotonic() - begin > seconds:
             continue
         if only and job["dataset"] not in only.split(","):
@@ -200,10 +201,9 @@ def proposals(
     own = {key: preset.to_dict()[key] for key in space}
     past = [
         record
-        for record in records
-        if (record["dataset"], record["base"]) == (name, base)
+        for record in comparable([r for r in records if (r["dataset"], r["base"]) == (name, base)])
         # Else it was worth what it was by others.
-        and all(k in space and space[k].nearest(v) == v for k, v in record["settings"].items())
+        if all(k in space and space[k].nearest(v) == v for k, v in record["settings"].items())
     ]
     for record in past:
         settings = {**own, **record["settings"]}  # what it does not name was the preset's
@@ -245,7 +245,13 @@ def job_of(
     job["seeds"] = list(range(FIRST_SEED, FIRST_SEED + many))
     if find_benchmark(name).level == "node":
         job["steps"] = steps
-    return job
+    return as_of_now(job)
+
+
+def as_of_now(job: dict[str, Any]) -> dict[str, Any]:
+    """A job, also one that does not say so, with how long the layer that reads nodes is trained."""
+    node = find_benchmark(job["dataset"]).level == "node"
+    return {**job, "probe_epochs": EPOCHS} if node else job
 
 
 def seeds_of(dataset: Dataset) -> tuple[int, ...]:
@@ -288,7 +294,7 @@ def measure(job: dict[str, Any], device: torch.device, memory: Memory) -> dict[s
     whole = {n: float(np.mean(curve[n])) for n in grid if len(curve.get(n, ())) == len(seeds)}
     epochs = max(whole, key=whole.__getitem__) if whole and not failed else 0
     return {
-        **job,
+        **as_of_now(job),
         "seeds": seeds,
         "curve": curve,
         "epochs": epochs,
@@ -318,8 +324,19 @@ def criterion(reader: Reader, rows: torch.Tensor, memory: Memory) -> float:
 
 def winner(name: str, base: str, records: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """The record with the best value, of those with the most seeds."""
-    own = [r for r in records if (r["dataset"], r["base"]) == (name, base)]
+    own = comparable([r for r in records if (r["dataset"], r["base"]) == (name, base)])
     return max(own, key=lambda record: (len(record["seeds"]), float(record["value"])))
+
+
+def comparable(records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Those of the longest probe: values that others have read are not on the same scale."""
+    longest = max(map(probe_of, records), default=OLDER_EPOCHS)
+    return [record for record in records if probe_of(record) == longest]
+
+
+def probe_of(record: dict[str, Any]) -> int:
+    """How long the layer of the node level was trained."""
+    return int(record.get("probe_epochs", OLDER_EPOCHS))
 
 
 def row(name: str, record: dict[str, Any]) -> str:
@@ -346,7 +363,7 @@ def read(path: Path) -> list[dict[str, Any]]:
 def key(job: dict[str, Any]) -> str:
     """What tells one job from another."""
     told = [job.get(part) for part in ("dataset", "base", "settings", "seeds", "steps")]
-    return json.dumps(told, sort_keys=True)
+    return json.dumps([*told, probe_of(job)], sort_keys=True)
 
 
 if __name__ == "__main__":

@@ -19,12 +19,14 @@ from lg2ar.bench.scaling_tables import Scaling
 from lg2ar.bench.tables import Bench
 from lg2ar.benchmarks import hyperparameters, published_since
 from lg2ar.config import Config
+from lg2ar.data.benchmarks import find_benchmark
 from lg2ar.demo import SETTINGS
+from lg2ar.protocols import OLDER, OLDER_EPOCHS
 from lg2ar.report.cells import Cell, cells
 from lg2ar.report.layouts import render
 from lg2ar.report.questions import findings, policies, probe_scaling
 from lg2ar.report.rows import in_papers_order
-from lg2ar.report.summary import NONE, beside, brief, summary
+from lg2ar.report.summary import MARK, NONE, beside, brief, noted, summary
 from lg2ar.report.tables import read_records, variants_table
 from lg2ar.shipping import read_encoder
 
@@ -63,7 +65,8 @@ def in_brief(preset: str) -> str:
     variant = "gru" if preset == "paper" else f"gru, preset={preset}"
     held = [cell for cell in learned() if cell.variant == variant]
     shown = ("paper", "paper-scaled", "strict")
-    return brief(held, [p for p in shown if any(cell.protocol == p for cell in held)])
+    read_as = {cell.protocol for cell in held}
+    return brief(held, [p for p in shown if read_as & {p, OLDER.get(p, p)}])
 
 
 def learned() -> list[Cell]:
@@ -83,7 +86,10 @@ def search() -> str:
         "|---|---:|---:|---:|---:|---|",
     ]
     for name in in_papers_order(trial["dataset"] for trial in trials):
-        own = [trial for trial in trials if trial["dataset"] == name]
+        every = [trial for trial in trials if trial["dataset"] == name]
+        probe = max(trial.get("probe_epochs", OLDER_EPOCHS) for trial in every)
+        own = [trial for trial in every if trial.get("probe_epochs", OLDER_EPOCHS) == probe]
+        older = find_benchmark(name).level == "node" and probe == OLDER_EPOCHS
         before = Config.make(hyperparameters(name, "findings")).to_dict()
         # The first whose settings are the preset's.
         usual = next((t["value"] for t in own if not _changes(t["settings"], before)), None)
@@ -91,11 +97,11 @@ def search() -> str:
         changed = _changes({**best["settings"], "epochs": best["epochs"]}, before)
         told = NONE if usual is None else f"{usual:.1f}"
         lines.append(
-            f"| {name} | {len(own)} | {told} "
+            f"| {f'{name} {MARK}' if older else name} | {len(every)} | {told} "
             f"| {best['value']:.1f} | {len(best['seeds'])} "
             f"| {', '.join(f'{key} {value}' for key, value in changed.items()) or 'the same'} |"
         )
-    return "\n".join(lines)
+    return noted("\n".join(lines))
 
 
 def _changes(settings: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from lg2ar.files import append_line
 from lg2ar.report.cells import Cell, cells, interval
 from lg2ar.report.layouts import render
 from lg2ar.report.rows import PRESETS, TABLES, VARIANTS, printed_rows
-from lg2ar.report.summary import NONE, beside, brief
+from lg2ar.report.summary import NONE, NOTE, beside, brief
 from lg2ar.report.tables import read_records
 from lg2ar.study.plan import plan
 
@@ -665,6 +665,44 @@ def test_in_brief_a_data_set_has_one_line_in_the_papers_order() -> None:
         f"| proteins | 1 | 75.0 ± 0.5 | 60.0 | {NONE} | {NONE} | {NONE} |",
         f"| dd | 1 | 79.1 ± 0.3 | {NONE} | 81.0 | 80.0 | +1.0 |",
     ]
+
+
+def test_in_brief_what_was_read_as_before_is_marked_and_gives_way() -> None:
+    node: dict[str, Any] = {"dataset": "cora", "level": "node", "table": "node"}
+    read_as = ("paper-300", "strict-300")
+    older = run(*(score(name, epoch, 70 + epoch) for name in read_as for epoch in (0, 9)), **node)
+    text = brief(ours([older], "node", method="lg2ar"), ("paper", "strict"))
+    both = "79.0 (300) | 79.0 (300)"
+    assert text.splitlines()[2] == f"| cora | 1 | 82.7 ± 0.7 | {both} | 70.0 | +9.0 |"
+    assert text.endswith(NOTE)
+    longer = run(score("paper", 0, 71), score("paper", 9, 81), seed=1, **node)
+    text = brief(ours([older, longer], "node", method="lg2ar"), ("paper", "strict"))
+    assert text.splitlines()[2] == "| cora | 1 | 82.7 ± 0.7 | 81.0 | 79.0 (300) | 70.0 | +9.0 |"
+    longer = run(score("strict", 0, 71), score("strict", 9, 81), seed=1, **node)
+    text = brief(ours([longer], "node", method="lg2ar"), ("paper", "strict"))
+    assert NOTE not in text
+    # In the whole tables they stand under their own names.
+    cells = ours([older, longer], "node", method="lg2ar")
+    told = {cell.protocol: cell.mean for cell in cells}
+    assert told == {"paper-300": 79, "strict-300": 79, "strict": 81}
+
+
+def test_beside_others_what_was_read_as_before_gives_way() -> None:
+    node: dict[str, Any] = {"dataset": "cora", "level": "node", "table": "node"}
+    older = [
+        run(score("strict-300", 0, 70), score("strict-300", 9, 85), seed=seed, **node)
+        for seed in range(5)
+    ]
+    longer = [
+        run(score("paper", 0, 71), score("paper", 9, 81), seed=seed, **node) for seed in range(5)
+    ]
+    wanted = [
+        (older, "85.0 ± 0.0 | 5 | +3.0 | `strict-300`"),
+        ([*older, *longer], "81.0 ± 0.0 | 5 | -1.0 | `paper`"),
+    ]
+    for records, told in wanted:
+        table = beside(ours(records, "node", method="lg2ar"), {"cora": ("A", 82.0)})
+        assert table.splitlines()[2].startswith(f"| cora | A | 82.0 | {told}")
 
 
 def test_beside_others_the_highest_counts_that_chose_nothing_on_what_it_reports() -> None:

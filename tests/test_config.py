@@ -21,7 +21,7 @@ NUMBERS = {name: item for name, item in FIELDS.items() if "range" in item.metada
 SWITCHES = [name for name, item in FIELDS.items() if isinstance(item.default, bool)]
 WHOLE = [name for name, item in NUMBERS.items() if isinstance(item.default, int)]
 # Values that go together with any other: nothing here limits what else may be set.
-NEUTRAL = {"negatives": "shuffled", "bound": "jsd"}
+NEUTRAL = {"negatives": "shuffled", "bound": "jsd", "embedding": "before", "calibrate": True}
 
 
 # Defaults.
@@ -51,6 +51,7 @@ def test_a_file_from_before_a_setting_means_what_was_done_then() -> None:
     file = {key: value for key, value in Config.make().to_dict().items() if key not in BEFORE}
     assert (Config.stored(file).norm_place, Config.stored(file).fanout) == ("after", 0)
     assert Config.stored({**file, "norm_place": "before"}).norm_place == "before"
+    assert Config.stored(file).embedding_scale == "as-is"
     assert Config.stored(Config.make(level="node").to_dict()) == Config.make(level="node")
 
 
@@ -313,6 +314,19 @@ def test_one_graph_alone_has_no_other_to_contrast_with() -> None:
     with pytest.raises(InputError, match=r"batch_size = 1 .*at least 2.*shuffled"):
         Config.make(batch_size=1)
     assert Config.make(batch_size=1, negatives="shuffled").batch_size == 1
+
+
+@pytest.mark.parametrize("other", [{"calibrate": False}, {"embedding": "after"}])
+def test_the_standard_scale_is_of_calibrated_rows_before_the_projection(
+    other: dict[str, Any],
+) -> None:
+    told = r"'standard' needs calibrate = true and embedding = 'before'.*; set these, or use 'unit'"
+    with pytest.raises(InputError, match=told):
+        Config.make(other, embedding_scale="standard")
+    with pytest.raises(InputError, match="'standard'"):
+        Config.make(embedding_scale="standard").replace(**other)
+    for scale in ("as-is", "unit"):
+        assert Config.make(other, embedding_scale=scale).embedding_scale == scale
 
 
 # Settings on a command line.

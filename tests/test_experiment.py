@@ -27,8 +27,8 @@ from sealing import write_sealed
 SMALL: dict[str, Any] = {"hidden": 8, "layers": 2, "batch_size": 8, "epochs": 4, "dropout": 0.1}
 
 
-def small(level: str = "graph") -> Dataset:
-    return toy_graphs(num_graphs=20, seed=1) if level == "graph" else toy_nodes(60, seed=1)
+def small(level: str = "graph", seed: int = 1) -> Dataset:
+    return toy_graphs(num_graphs=20, seed=seed) if level == "graph" else toy_nodes(60, seed=seed)
 
 
 def weights(run: lg2ar.Run) -> dict[str, torch.Tensor]:
@@ -228,9 +228,55 @@ def test_the_run_is_calibrated_unless_told_otherwise(epochs: int) -> None:
 
 
 @pytest.mark.parametrize("level", ["graph", "node"])
-def test_embeddings_on_the_way_are_those_of_shorter_runs(level: str) -> None:
+@pytest.mark.parametrize("more", [{}, {"feature_projection": "shared", "norm": True}])
+def test_embeddings_are_handed_out_on_the_scale_asked_for(level: str, more: dict[str, Any]) -> None:
+    dataset, others = small(level), small(level, seed=9)
+    scales = ("as-is", "unit", "standard")
+    runs = [
+        lg2ar.pretrain(dataset, {**SMALL, **more, "embedding_scale": scale}, device="cpu")
+        for scale in scales
+    ]
+    for run in runs[1:]:  # training does not feel it
+        assert [r.loss for r in run.history] == [r.loss for r in runs[0].history]
+        assert all(torch.equal(weights(run)[key], own) for key, own in weights(runs[0]).items())
+    plain, unit, standard = (run.embed(dataset) for run in runs)
+    torch.testing.assert_close(unit, plain / plain.norm(dim=1, keepdim=True))
+    varies = plain.std(0) > 1e-3
+    assert varies.sum() > 4
+    assert standard.mean(0).abs().max() < 1e-3
+    torch.testing.assert_close(standard.std(0)[varies], torch.ones(int(varies.sum())))
+    # New graphs are scaled by what was trained on, each as if it were alone.
+    new, found = runs[0].embed(others), runs[2].embed(others)
+    by_hand = ((new.double() - plain.double().mean(0)) / plain.double().std(0)).float()
+    torch.testing.assert_close(found[:, varies], by_hand[:, varies], rtol=1e-3, atol=1e-3)
+    assert found[:, varies].mean(0).abs().max() > 0.05
+    unit = runs[1].embed(others)
+    torch.testing.assert_close(unit.norm(dim=1), torch.ones(len(unit)))
+
+
+@pytest.mark.parametrize("level", ["graph", "node"])
+@pytest.mark.parametrize("scale", ["unit", "standard"])
+def test_the_scale_is_kept_with_the_run(tmp_path: Path, level: str, scale: str) -> None:
+    settings = {**SMALL, "embedding_scale": scale}
+    run = lg2ar.pretrain(small(level), settings, out=tmp_path / "run", device="cpu")
+    others = small(level, seed=9)
+    assert torch.equal(lg2ar.load(tmp_path / "run", "cpu").embed(others), run.embed(others))
+
+
+def test_rows_after_the_projection_can_have_length_one() -> None:
+    run = lg2ar.pretrain(
+        small(), {**SMALL, "embedding": "after", "embedding_scale": "unit"}, device="cpu"
+    )
+    rows = run.embed(small())
+    assert rows.shape[1] == 8
+    torch.testing.assert_close(rows.norm(dim=1), torch.ones(len(rows)))
+
+
+@pytest.mark.parametrize("level", ["graph", "node"])
+@pytest.mark.parametrize("scale", ["as-is", "standard"])
+def test_embeddings_on_the_way_are_those_of_shorter_runs(level: str, scale: str) -> None:
     dataset, seen = small(level), dict[int, torch.Tensor]()
-    settings = {**SMALL, "learning_rate": 0.05}
+    settings = {**SMALL, "learning_rate": 0.05, "embedding_scale": scale}
     run = lg2ar.pretrain(
         dataset, settings, device="cpu", embed_at=[0, 2, 4], on_embeddings=seen.__setitem__
     )

@@ -110,6 +110,20 @@ def test_an_onnx_file_gives_the_same_with_many_threads(tmp_path: Path, readout: 
 
 
 @pytest.mark.parametrize("ending", [ONNX, ".pt2"])
+@pytest.mark.parametrize("level", ["graph", "node"])
+@pytest.mark.parametrize("scale", ["unit", "standard"])
+def test_a_file_scales_as_the_run_does(tmp_path: Path, ending: str, level: str, scale: str) -> None:
+    dataset, other = toy_graphs(20), toy_graphs(33, seed=5)
+    if level == "node":
+        dataset, other = toy_nodes(60), toy_nodes(211, seed=5)
+    trained = lg2ar.pretrain(dataset, {**SMALL, "embedding_scale": scale}, device="cpu")
+    made = export_encoder(trained, tmp_path / f"encoder{ending}")
+    found = opened(made.path)(**arrays(trained.recipe.apply(other), made.inputs))
+    wanted = trained.embed(other).numpy()
+    assert np.abs(found - wanted).max() < 1e-4 * np.abs(wanted).max()
+
+
+@pytest.mark.parametrize("ending", [ONNX, ".pt2"])
 def test_after_the_projection_and_with_another_readout(tmp_path: Path, ending: str) -> None:
     settings = {**SMALL, "embedding": "after", "readout": "log-sum", "feature_projection": "shared"}
     trained = lg2ar.pretrain(toy_graphs(20), settings, device="cpu")

@@ -616,11 +616,13 @@ def test_batches_that_nobody_foresaw_get_a_size_of_their_own() -> None:
     assert engine._size(3, 60, 60) == Size(3, 64, 64)
 
 
+@pytest.mark.parametrize("scale", ["as-is", "standard"])
 def test_a_captured_run_is_kept_read_and_resumed_as_any_other(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, scale: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = Dataset(name="graphs", level="graph", graph=random_graphs(5, 6).to("cpu"))
-    settings = {"hidden": 8, "layers": 1, "batch_size": 6, "hops": 1, "checkpoint_every": 1}
+    settings: dict[str, Any] = {"hidden": 8, "layers": 1, "batch_size": 6, "hops": 1}
+    settings |= {"checkpoint_every": 1, "embedding_scale": scale}
     out, device = tmp_path / "run", str(DEVICE)
     with monkeypatch.context() as patch:
         patch.setattr(experiment, "settle_step", lambda c, *_: c.replace(step="captured"))

@@ -52,7 +52,10 @@ def agree(one: Any, other: Any) -> None:
 
 
 @pytest.mark.parametrize("readout", ["sum", "mean", "log-sum"])
-@pytest.mark.parametrize("norm", [{}, {"norm": False}, {"norm_place": "before"}])
+@pytest.mark.parametrize(
+    "norm",
+    [{}, {"norm": False}, {"norm_place": "before"}, {"embedding_scale": "standard"}],
+)
 def test_each_network_becomes_what_it_becomes_alone(readout: str, norm: dict[str, object]) -> None:
     graph, y = toys()
     splits = [*semi_splits(y, folds=3, share=2), *semi_splits(y, folds=3, share=2, validation=True)]
@@ -171,6 +174,7 @@ def in_single(graphs: int) -> tuple[GraphBatch, Tensor]:
         {"readout": "log-sum", "norm_place": "before"},
         {"readout": "mean"},
         {"readout": "sum", "norm": False},
+        {"readout": "sum", "embedding_scale": "standard"},
     ],
 )
 def test_kernels_of_the_captured_step_give_the_same(settings: dict[str, object]) -> None:

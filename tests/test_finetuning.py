@@ -19,6 +19,7 @@ from lg2ar.data.features import FeatureRecipe
 from lg2ar.data.toy import toy_graphs, toy_nodes
 from lg2ar.encoders import Encoder
 from lg2ar.errors import InputError, NonFiniteLossError
+from lg2ar.evaluation import calibrate
 from lg2ar.finetuning import (
     SELECTIONS,
     Curve,
@@ -225,6 +226,24 @@ def test_the_whole_encoder_is_trained(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in encoder.named_parameters():
         unread = "projection" in name  # the head stands in for the projection
         assert torch.equal(trained[name], value) == unread, name
+
+
+@pytest.mark.parametrize("make", [toy_graphs, toy_nodes])
+@pytest.mark.parametrize("features", ["none", "shared"])
+def test_the_scale_of_embeddings_is_not_felt(make: Any, features: str) -> None:
+    dataset = make(60)
+    if dataset.level == "graph":
+        split = supervised_splits(labels(dataset), folds=4)[0]
+    else:
+        split = Split(np.arange(30), NOTHING, np.arange(30, 60))
+    curves = []
+    for scale in ("as-is", "unit", "standard"):
+        encoder = encoder_of(dataset, feature_projection=features, embedding_scale=scale)
+        calibrate(encoder, dataset.graph)
+        curves.append(tuned(dataset, split, encoder))
+    for curve in curves[1:]:
+        assert np.array_equal(curve.train_loss, curves[0].train_loss)
+        assert np.array_equal(curve.test, curves[0].test)
 
 
 def test_test_rows_are_never_learned_from() -> None:

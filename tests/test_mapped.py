@@ -214,6 +214,30 @@ def test_embeddings_in_chunks_are_those_in_memory(
     assert torch.equal(here.embed(dataset, only=only), wanted[only])
 
 
+@pytest.mark.parametrize("scale", ["unit", "standard"])
+@pytest.mark.parametrize("settings", [{}, {"norm": True}, {"gcn_output": "features-and-layers"}])
+@pytest.mark.parametrize("budget", [40, 1 << 26])
+def test_scaled_embeddings_in_chunks_are_those_in_memory(
+    tmp_path: Path,
+    scale: str,
+    settings: dict[str, Any],
+    budget: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    dataset = toy_nodes(90)
+    small = {"level": "node", "hidden": 8, "epochs": 3, "batch_size": 4}
+    config = Config.make(small, embedding_scale=scale, **settings)
+    monkeypatch.setattr(layerwise, "SMALL", 300)
+    monkeypatch.setattr(layerwise, "BUDGET", budget)
+    wanted = experiment.pretrain(dataset, config, device="cpu").embed(dataset)
+    monkeypatch.setattr(MappedGraph, "whole", property(refuse))
+    there = experiment.pretrain(mapped(tmp_path, dataset), config, device="cpu")
+    torch.testing.assert_close(there.embed(tmp_path / "g.graph"), wanted, rtol=1e-3, atol=1e-4)
+    only = np.array([5, 88, 5, 0])
+    found = there.embed(tmp_path / "g.graph", only=only)
+    torch.testing.assert_close(found, wanted[only], rtol=1e-3, atol=1e-4)
+
+
 def refuse(_: MappedGraph) -> GraphBatch:
     raise AssertionError("the whole graph was read")
 

@@ -18,7 +18,12 @@ from sklearn.svm import SVC
 from torch import Tensor, nn
 
 from lg2ar.errors import InputError
-from lg2ar.probes import few_label_accuracy, linear_layer_accuracy, rbf_accuracy
+from lg2ar.probes import (
+    few_label_accuracy,
+    linear_layer,
+    linear_layer_accuracy,
+    rbf_accuracy,
+)
 from lg2ar.probes.linear_layer import initial_weights
 from lg2ar.splits import Splits, random_splits, stratified_folds
 
@@ -86,6 +91,52 @@ def test_splits_of_different_sizes_go_together() -> None:
         masks = [train[place], validation[place], test[place]]
         best = one_layer(x, y, weights[place], masks, epochs=60, scale=False)
         assert both.test[place] == pytest.approx(best[1], abs=1e-4)
+
+
+def test_nothing_is_lost_by_ending_where_nothing_improves(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    x, y = blobs(80, 5, 2)
+    splits = random_splits(80, count=3, seed=0, shares=(0.2, 0.2, 0.6))
+    steps: list[int] = []
+    plain = linear_layer._Layers.loss
+
+    def counted(layers: linear_layer._Layers) -> Tensor:
+        steps.append(1)
+        return plain(layers)
+
+    monkeypatch.setattr(linear_layer._Layers, "loss", counted)
+    whole = linear_layer_accuracy(x, y, splits, epochs=900, patience=0)
+    assert len(steps) == 900
+    ended = linear_layer_accuracy(x, y, splits, epochs=900, patience=200)
+    assert len(steps) - 900 == ended.epoch.max() + 200 < 900
+    assert np.array_equal(ended.test, whole.test)
+    assert np.array_equal(ended.validation, whole.validation)
+    assert np.array_equal(ended.epoch, whole.epoch)
+
+
+def test_a_split_ends_at_its_own_first_pause_whoever_goes_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    x, y = blobs(120, 6, 3)
+    splits = random_splits(120, count=8, seed=2, shares=(0.2, 0.2, 0.6))
+    often: dict[str, Any] = {"epochs": 200, "check_every": 5, "seed": 3}
+    found = linear_layer_accuracy(x, y, splits, patience=15, **often)
+    paused = linear_layer_accuracy(x, y, splits, patience=0, **often).epoch > found.epoch
+    assert paused.any()  # what they would have come to afterwards does not count
+    assert not paused.all()
+    monkeypatch.setattr("lg2ar.probes.linear_layer._CHUNK", 1)
+    alone = linear_layer_accuracy(x, y, splits, patience=15, **often)
+    assert np.array_equal(found.epoch, alone.epoch)
+    np.testing.assert_allclose(found.test, alone.test)
+    np.testing.assert_allclose(found.validation, alone.validation)
+
+
+def test_patience_is_not_negative() -> None:
+    x, y = blobs(80, 5, 2)
+    splits = random_splits(80, count=3, seed=0, shares=(0.2, 0.2, 0.6))
+    with pytest.raises(ValueError, match="patience must not be negative, got -1"):
+        linear_layer_accuracy(x, y, splits, patience=-1)
 
 
 def test_test_labels_do_not_choose() -> None:

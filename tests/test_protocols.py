@@ -138,6 +138,21 @@ def test_node_level_reads_the_test_nodes_of_twenty_random_splits(
     assert bool((reader.splits.train.sum(1) == round(len(dataset) * 0.1)).all())
 
 
+@pytest.mark.parametrize("protocol", ["paper", "strict"])
+def test_nodes_can_be_read_as_they_were_before(protocol: str) -> None:
+    dataset = toy_nodes()
+    rows = noisy_rows(dataset) / 100  # so small that the layer is not done after 300 epochs
+    reader = Reader(dataset, 0, CPU)
+    before = linear_layer_accuracy(
+        rows, reader.labels, reader.splits, epochs=300, patience=0, scale=protocol == "strict"
+    )
+    assert reader.accuracy(f"{protocol}-300", rows) == pytest.approx(before.test, abs=1e-5)
+    if protocol == "paper":
+        assert reader.accuracy("paper", rows) != reader.accuracy("paper-300", rows)
+    with pytest.raises(InputError, match=f"'{protocol}-300' is not for graph level"):
+        check_protocol(f"{protocol}-300", "graph")
+
+
 def test_a_benchmark_without_public_splits_has_those_of_the_seed() -> None:
     nodes = toy_nodes()
     dataset = Dataset(name="amazon-photo", level="node", graph=nodes.graph, y=nodes.y)

@@ -11,6 +11,7 @@ from scipy.stats import t
 from lg2ar.benchmarks import against_base, base_variant
 from lg2ar.errors import InputError
 from lg2ar.report.questions import NONE, finding, findings, policies, probe_scaling
+from lg2ar.report.summary import NOTE
 
 
 def record(variant: str, seed: int, before: float, after: float, **more: Any) -> dict[str, Any]:
@@ -18,8 +19,10 @@ def record(variant: str, seed: int, before: float, after: float, **more: Any) ->
 
     def read(epoch: int, value: float) -> dict[str, Any]:
         accuracy = [value - 1, value + 1]
-        return {"protocol": "strict", "epoch": epoch, "selection": None, "accuracy": accuracy}
+        return {"protocol": protocol, "epoch": epoch, "selection": None, "accuracy": accuracy}
 
+    node = more.get("level") == "node"
+    protocol = "strict-300" if node and more.get("table") is None else "strict"
     task = {
         "table": "findings",
         "dataset": "mutag",
@@ -125,6 +128,43 @@ def test_a_question_has_a_name() -> None:
 def of_table(variant: str, seed: int, after: float, **more: Any) -> dict[str, Any]:
     task = {"table": "graph", "preset": "wide", **more}
     return record(variant, seed, 50.0, after, **task)
+
+
+def as_before(record: dict[str, Any]) -> dict[str, Any]:
+    """The same run, read as it was when the layer was trained for 300 epochs."""
+    read = [{**e, "protocol": f"{e['protocol']}-300"} for e in record["evaluations"]]
+    return {**record, "evaluations": read}
+
+
+def test_answers_at_node_level_are_not_mixed_with_what_a_longer_layer_reads() -> None:
+    where = {"dataset": "cora", "level": "node"}
+    base, changed = base_variant("node"), against_base("hops=1", "node")
+    runs = [record(base, 0, 60.0, 80.0, **where), record(changed, 0, 60.0, 79.0, **where)]
+    table = finding(runs, "hops")
+    assert "79.0" in table
+    longer = record(changed, 1, 60.0, 99.0, **where)
+    for evaluation in longer["evaluations"]:
+        evaluation["protocol"] = "strict"
+    assert finding([*runs, longer], "hops") == table
+
+
+def test_policies_of_a_data_set_are_all_read_alike() -> None:
+    node = {"dataset": "cora", "level": "node", "table": "node"}
+    older = [
+        as_before(of_table(policy, seed, value, **node))
+        for policy, value in (("gru", 80.0), ("random", 79.0))
+        for seed in range(2)
+    ]
+    longer = [of_table("gru", seed, 90.0, **node) for seed in range(2)]
+    marked = f"| cora (300) | 2 | 80.0 | {NONE} | 79.0 | +1.00 ± 0.00 |"
+    for runs in (older, [*older, *longer], [*longer, *older]):
+        told = policies(runs, "wide")
+        assert told.splitlines()[2] == marked
+        assert told.endswith(NOTE)
+    both = [*older, *longer, *(of_table("random", seed, 88.0, **node) for seed in range(2))]
+    told = policies(both, "wide")
+    assert told.splitlines()[2] == f"| cora | 2 | 90.0 | {NONE} | 88.0 | +2.00 ± 0.00 |"
+    assert NOTE not in told
 
 
 def test_policies_are_compared_seed_by_seed_and_in_the_mean() -> None:

@@ -64,6 +64,16 @@ def test_what_is_shipped_scores_what_it_says(name: str) -> None:
     assert checks[0].recorded == statistics.fmean(shipped.claims[0].accuracy)
 
 
+@pytest.mark.parametrize("scale", ["unit", "standard"])
+def test_a_shipped_encoder_scales_as_its_run_did(scale: str) -> None:
+    path, dataset = make(embedding_scale=scale), open_source("tu:TINY")
+    shipped = read_encoder(path)
+    run = pretrain(dataset, shipped.config, device="cpu")
+    torch.testing.assert_close(shipped.embed(dataset), run.embed(dataset), rtol=0.02, atol=0.05)
+    assert ("graph_scale.running_var" in load_file(path)) == (scale == "standard")
+    assert all(check.recorded == check.found for check in verify(path, device="cpu"))
+
+
 def test_matrices_are_stored_in_half_the_bytes() -> None:
     weights = load_file(make())
     assert {value.dtype for value in weights.values() if value.dim() > 1} == {torch.float16}

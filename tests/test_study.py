@@ -643,6 +643,15 @@ TINY = [
 ]  # fmt: skip
 
 
+def test_answers_at_node_level_are_read_as_the_others_were() -> None:
+    runs = plan("findings", datasets=["mutag", "cora"], seeds=[0])
+    groups = TABLES["findings"].by_protocols(runs)
+    told = {protocols: {run.task.level for run in own} for protocols, own in groups}
+    assert told == {("strict",): {"graph"}, ("strict-300",): {"node"}}
+    assert TABLES["findings"].by_protocols(runs, ["strict"]) == [(("strict",), runs)]
+    assert [read for read, _ in TABLES["node"].by_protocols(runs)] == [("strict", "paper")]
+
+
 def test_reproduce_then_table_then_figure(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

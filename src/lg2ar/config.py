@@ -69,6 +69,9 @@ class Config:
             ``log-sum`` is the sum with each number x replaced by ``sign(x) log(1 + |x|)`` (D15).
         projection: Whether the base encoder has projection heads; the level's own by default.
         embedding: Whether embeddings are read before the projection heads or after (D12).
+        embedding_scale: On what scale embeddings are handed out, which training does not feel:
+            ``as-is``; ``unit``, each row divided by its length; or ``standard``, every column with
+            mean 0 and deviation 1 over what was trained on (D12).
         norm: Whether encoders normalise over the batch (D15).
         norm_place: Whether a GIN layer normalises ``after`` its ReLU, as InfoGraph does, or
             ``before`` it (D15).
@@ -130,6 +133,7 @@ class Config:
     readout: str = _one_of("log-sum", "sum", "mean", "log-sum")
     projection: bool = True
     embedding: str = _one_of("before", "before", "after")
+    embedding_scale: str = _one_of("as-is", "as-is", "unit", "standard")
     norm: bool = True
     norm_place: str = _one_of("before", "after", "before")
     calibrate: bool = True
@@ -178,6 +182,13 @@ class Config:
             raise InputError(
                 f"batch_size = {self.batch_size} leaves no other graph to contrast with; use at "
                 "least 2, or negatives = 'shuffled'."
+            )
+        if self.embedding_scale == "standard" and (
+            not self.calibrate or self.embedding != "before"
+        ):
+            raise InputError(
+                "embedding_scale = 'standard' needs calibrate = true and embedding = 'before', not "
+                f"{str(self.calibrate).lower()} and '{self.embedding}'; set these, or use 'unit'."
             )
 
     @classmethod
@@ -262,6 +273,7 @@ BEFORE: dict[str, Any] = {
     "gcn_output": "last",
     "smoothing": 0,
     "walk_length": 8,
+    "embedding_scale": "as-is",
 }
 
 

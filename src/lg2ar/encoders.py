@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from lg2ar.config import Level
 from lg2ar.distributed import rows_of_nodes
 from lg2ar.graph import Encoding, GraphBatch
 from lg2ar.layers import (
@@ -199,6 +200,9 @@ class Encoder(nn.Module):
         projection: Whether node and graph rows each pass a three-layer MLP.
         features: Applied to the features of the graphs before views are cut from them, and at
             inference: the projection shared by all views (docs/paper.md, D6).
+        scale: Applied to the rows that are handed out at inference, never in training; None leaves
+            them as they are (docs/paper.md, D12).
+        scaled: Which rows these are, those of graphs or of nodes.
     """
 
     def __init__(
@@ -208,6 +212,8 @@ class Encoder(nn.Module):
         readout: ReadOut = "sum",
         projection: bool = True,
         features: nn.Module | None = None,
+        scale: nn.Module | None = None,
+        scaled: Level = "graph",
     ) -> None:
         super().__init__()
         width = network.out_features
@@ -220,6 +226,13 @@ class Encoder(nn.Module):
             self.node_projection = MLP(width, hidden, hidden, layers=3)
             self.graph_projection = MLP(width, hidden, hidden, layers=3)
         self.out_features = hidden if projection else width
+        # Behind all other parts: they are calibrated in this order, each on what those before make.
+        self.node_scale: nn.Module = nn.Identity()
+        self.graph_scale: nn.Module = nn.Identity()
+        if scale is not None and scaled == "node":
+            self.node_scale = scale
+        elif scale is not None:
+            self.graph_scale = scale
 
     def prepare(self, graph: GraphBatch) -> GraphBatch:
         """The graphs that views are cut from: features of the width the network reads."""
@@ -244,7 +257,7 @@ class Encoder(nn.Module):
         )
 
     def embed(self, graph: GraphBatch, projected: bool = False) -> Encoding:
-        """What evaluation reads: encodings of untouched graphs.
+        """What evaluation reads: encodings of untouched graphs, on the scale they are wanted on.
 
         Args:
             graph: The batch, as it came.
@@ -252,4 +265,6 @@ class Encoder(nn.Module):
         """
         graph = self.prepare(graph)
         encoding: Encoding = self(graph) if projected else self.encode(graph)
-        return encoding
+        return Encoding(
+            nodes=self.node_scale(encoding.nodes), graphs=self.graph_scale(encoding.graphs)
+        )

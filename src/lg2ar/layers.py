@@ -151,6 +151,14 @@ class BatchNorm(nn.BatchNorm1d):
         return super().forward(input)
 
 
+class UnitRows(nn.Module):
+    """Divides each row by its length; rows of zeros stay as they are."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Scale rows ``[N, d]``."""
+        return F.normalize(x, dim=-1)
+
+
 class Convolution(Protocol):
     """A layer in the parts that it is done in where a graph is too large to be done at once.
 

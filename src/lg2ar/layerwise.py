@@ -18,7 +18,7 @@ from typing import cast
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from lg2ar.data.links import take
 from lg2ar.data.mapped import MappedGraph
@@ -65,11 +65,12 @@ def embed_in_chunks(
     width = encoder.out_features if projected else encoder.network.out_features
 
     def make(some: np.ndarray) -> Tensor:
-        rows = torch.cat([layer.of(some) for layer in layers], dim=-1).to(work.device)
-        made: Tensor = encoder.node_projection(rows) if projected else rows
+        rows = work.read(layers, some)
+        made: Tensor = encoder.node_scale(encoder.node_projection(rows) if projected else rows)
         return made
 
-    plain = len(layers) == 1 and not projected  # nothing is left to be done to them
+    as_is = isinstance(encoder.node_scale, nn.Identity)
+    plain = len(layers) == 1 and not projected and as_is  # nothing is left to be done to them
     rows = layers[0] if plain else work.table(wanted, width, make, edges=False)
     if nodes is not None:
         return rows.of(np.asarray(nodes, dtype=np.int64))
@@ -87,7 +88,10 @@ def calibrate_in_chunks(
     training = encoder.training
     encoder.eval()
     try:
-        _Layerwise(encoder, graph, scratch, budget).run(None, calibrating=True)
+        work = _Layerwise(encoder, graph, scratch, budget)
+        layers = work.run(None, calibrating=True)
+        if isinstance(encoder.node_scale, BatchNorm):
+            work.calibrate_scale(encoder.node_scale, layers)
     finally:
         encoder.train(training)
 
@@ -163,6 +167,17 @@ class _Layerwise:
             rows = self._layer(layer, rows, scale, needed, calibrating)
             outputs = [*outputs, rows] if self.network.side_by_side else [rows]
         return outputs
+
+    def read(self, layers: list[_Rows], nodes: np.ndarray) -> Tensor:
+        """The rows of some nodes before the projection, of all layers that are read."""
+        return torch.cat([layer.of(nodes) for layer in layers], dim=-1).to(self.device)
+
+    def calibrate_scale(self, scale: BatchNorm, layers: list[_Rows]) -> None:
+        """Set what embeddings are scaled by to the statistics of all nodes."""
+        moments = Moments()
+        for some in self._chunks(None, edges=False):
+            moments(scale, (self.read(layers, some),))
+        moments.give_to(scale)
 
     def _levels(self, wanted: np.ndarray | None) -> list[np.ndarray | None]:
         """The nodes whose rows are needed before the first layer and after each; None is all."""

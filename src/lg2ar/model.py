@@ -35,7 +35,7 @@ from lg2ar.heads import (
     NodeDropping,
     SubGraph,
 )
-from lg2ar.layers import initialise
+from lg2ar.layers import BatchNorm, UnitRows, initialise
 from lg2ar.mutual_information import BOUNDS, Bound, info_nce, jensen_shannon, nt_xent
 from lg2ar.policy import NEVER, POLICIES, Draw, Policy
 from lg2ar.sampling import private_randomness, seed_from, shuffle_features
@@ -410,7 +410,7 @@ def build_base_encoder(config: Config, num_features: int, num_edge_features: int
     if config.feature_projection == "shared":
         features, width = nn.Linear(num_features, config.hidden), config.hidden
     layers = config.base_layers or config.layers
-    return Encoder(
+    network = (
         _gin(config, width, layers, num_edge_features)
         if config.base_encoder == "gin"
         else GCN(
@@ -422,12 +422,25 @@ def build_base_encoder(config: Config, num_features: int, num_edge_features: int
             num_edge_features,
             cast(Output, config.gcn_output),
             config.smoothing,
-        ),
+        )
+    )
+    return Encoder(
+        network,
         config.hidden,
         readout=cast(ReadOut, config.readout),
         projection=config.projection,
         features=features,
+        scale=_scale(config, network.out_features),
+        scaled=config.level,
     )
+
+
+def _scale(config: Config, width: int) -> nn.Module | None:
+    """What embeddings pass before they are handed out."""
+    if config.embedding_scale == "standard":
+        # Rows of nodes may vary by less than the usual eps and are to have a deviation of 1 too.
+        return BatchNorm(width, eps=1e-10, affine=False)
+    return UnitRows() if config.embedding_scale == "unit" else None
 
 
 def _gin(config: Config, width: int, layers: int, num_edge_features: int) -> GIN:

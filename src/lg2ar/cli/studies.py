@@ -46,8 +46,8 @@ def reproduce(
     protocol: Annotated[
         list[str] | None,
         typer.Option(
-            help="paper, paper-scaled, strict, infograph-rbf, nested, semi, semi-frozen; "
-            "default: the table's."
+            help="paper, paper-scaled, strict, infograph-rbf, nested, semi, semi-frozen, "
+            "paper-300, strict-300; default: the table's."
         ),
     ] = None,
     preset: Annotated[
@@ -73,13 +73,13 @@ def reproduce(
 
     look_for_data_in(data)
     layout = TABLES[pick(table, TABLES, "table")]
-    protocols = read_words(protocol) or list(layout.protocols)
+    asked = read_words(protocol)
     runs = plan(
         table,
         datasets=read_words(datasets),
         variants=read_words(variants),
         seeds=range(first_seed, first_seed + (seeds or layout.seeds)),
-        protocols=protocols,
+        protocols=asked,
         preset=preset,
         settings=read_settings(None, setting, None),
     )
@@ -93,15 +93,19 @@ def reproduce(
         print(_line(record), flush=True)
 
     with told_when_stopped(f"interrupted; finished runs are in {file}, the same command goes on."):
-        failed = reproduce(
-            runs,
-            protocols,
-            ledger,
-            Runner(choose_device("auto" if engine == "ray" else device)),
-            crew=Crew(engine, workers),
-            device=device,
-            on_record=report,
-            on_failure=lambda task, why: print(f"{task}: failed: {why}", file=sys.stderr),
+        runner = Runner(choose_device("auto" if engine == "ray" else device))
+        failed = sum(
+            reproduce(
+                own,
+                protocols,
+                ledger,
+                runner,
+                crew=Crew(engine, workers),
+                device=device,
+                on_record=report,
+                on_failure=lambda task, why: print(f"{task}: failed: {why}", file=sys.stderr),
+            )
+            for protocols, own in layout.by_protocols(runs, asked)
         )
     there = len(runs) - done - failed
     print(f"{done} runs done, {there} were there already, {failed} failed; records: {file}")

@@ -71,7 +71,8 @@ class Network(nn.Module):
 
     def encode(self, graph: GraphBatch, rows: Tensor) -> Tensor:
         """Encodings of all graphs of a batch, or of these nodes of a graph, ``[R, width]``."""
-        encoding = self.encoder.embed(graph)
+        # On their own scale, whatever they are handed out on: the head normalises them anyway.
+        encoding = self.encoder.encode(self.encoder.prepare(graph))
         return encoding.graphs if self.level == "graph" else encoding.nodes.index_select(0, rows)
 
     def forward(self, batch: GraphBatch | Tensor, rows: Tensor) -> Tensor:

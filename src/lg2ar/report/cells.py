@@ -48,12 +48,15 @@ MEASURES: dict[str, Callable[[Run], float]] = {
 _ENCODER = (
     *("hidden", "layers", "base_encoder", "base_layers", "gcn_output", "smoothing"),
     *("norm", "norm_place", "calibrate", "readout", "projection", "embedding"),
-    *("feature_projection",),
+    *("embedding_scale", "feature_projection"),
     *("features", "degree_cap", "walk_length", "row_normalise"),
 )
 
 _METHODS = ("supervised", "infograph", "graphcl", "", "lg2ar", UNTRAINED)  # "" is any other
-_PROTOCOLS = ("paper", "paper-scaled", "strict", "infograph-rbf", "nested", "semi", "semi-frozen")
+_PROTOCOLS = (
+    *("paper", "paper-scaled", "strict", "paper-300", "strict-300"),
+    *("infograph-rbf", "nested", "semi", "semi-frozen"),
+)
 
 
 @dataclass(frozen=True)

@@ -10,13 +10,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from lg2ar.benchmarks import Question, against_base, base_variant, questions
+from lg2ar.protocols import OLDER
 from lg2ar.report.cells import check_alike, interval
 from lg2ar.report.rows import in_papers_order
 from lg2ar.report.runs import Run, evaluations, read_runs
+from lg2ar.report.summary import marked, noted
 
 NONE = "\N{EN DASH}"
 POLICIES = ("gru", "deepset", "random")
 PROTOCOL = "strict"
+# Of the answers; those at node level were read before the layer was trained for longer.
+ANSWERED = {"graph": PROTOCOL, "node": OLDER[PROTOCOL]}
 PRESET = "paper"  # what all answers start from; runs of other settings are no answers
 
 # Of each data set, its level and a variant: by seed, the score before training and after it.
@@ -44,24 +48,23 @@ def finding(records: Iterable[Mapping[str, Any]], name: str) -> str:
 def policies(records: Iterable[Mapping[str, Any]], preset: str) -> str:
     """The policies under ``strict``, and what the GRU gains on random draws, seed by seed.
 
-    All numbers of a data set are of the seeds that all of its policies have.
+    All numbers of a data set are of the seeds that all of its policies have, and of one protocol:
+    where more policies were read as it was before, that one, with a mark.
 
     Args:
         records: Finished runs of the tables ``graph`` and ``node``.
         preset: Whose settings.
     """
-    found: dict[str, dict[str, dict[int, float]]] = {}
+    found: dict[str, dict[str, dict[str, dict[int, float]]]] = {}
     groups: dict[tuple[str, str], list[Run]] = {}
     for run in read_runs(records):
-        score = _score(run)
-        if (
-            (run.method, run.preset) != ("lg2ar", preset)
-            or run.variant not in POLICIES
-            or not score
-        ):
+        if (run.method, run.preset) != ("lg2ar", preset) or run.variant not in POLICIES:
             continue
-        found.setdefault(run.dataset, {}).setdefault(run.variant, {})[run.seed] = score[1]
-        groups.setdefault((run.dataset, run.variant), []).append(run)
+        for protocol in (PROTOCOL, OLDER[PROTOCOL]):
+            if score := _score(run, protocol):
+                own = found.setdefault(run.dataset, {}).setdefault(protocol, {})
+                own.setdefault(run.variant, {})[run.seed] = score[1]
+                groups.setdefault((run.dataset, run.variant), []).append(run)
     for runs in groups.values():
         check_alike(runs)
     lines = [
@@ -70,7 +73,8 @@ def policies(records: Iterable[Mapping[str, Any]], preset: str) -> str:
     ]
     both: list[tuple[float, float]] = []
     for dataset in in_papers_order(found):
-        own = found[dataset]
+        protocol = max(found[dataset], key=lambda p: (len(found[dataset][p]), p == PROTOCOL))
+        own = found[dataset][protocol]
         shared = sorted(set.intersection(*(set(scores) for scores in own.values())))
         cells = [
             f"{statistics.fmean(own[p][seed] for seed in shared):.1f}"
@@ -83,11 +87,12 @@ def policies(records: Iterable[Mapping[str, Any]], preset: str) -> str:
             pairs = [(own["gru"][seed], own["random"][seed]) for seed in shared]
             gain = _gain([learned - random for learned, random in pairs], figures=2)
             both.append(_means(pairs))
-        lines.append(f"| {dataset} | {len(shared)} | {' | '.join(cells)} | {gain} |")
+        name = marked(dataset, protocol)
+        lines.append(f"| {name} | {len(shared)} | {' | '.join(cells)} | {gain} |")
     if both:
         first, second = _means(both)
         lines.append(f"| mean | | {first:.2f} | | {second:.2f} | {first - second:+.2f} |")
-    return "\n".join(lines) if found else "*not run yet*"
+    return noted("\n".join(lines)) if found else "*not run yet*"
 
 
 def _means(pairs: Sequence[tuple[float, float]]) -> tuple[float, float]:
@@ -125,7 +130,8 @@ def _read(records: Iterable[Mapping[str, Any]]) -> _Scores:
     found: _Scores = {}
     groups: dict[tuple[str, str, str], list[Run]] = {}
     for run in read_runs(records):
-        score = _score(run) if (run.table, run.preset) == ("findings", PRESET) else None
+        asked = (run.table, run.preset) == ("findings", PRESET)
+        score = _score(run, ANSWERED[run.level]) if asked else None
         if score is not None:
             key = run.dataset, run.level, run.variant or run.method
             found.setdefault(key, {})[run.seed] = score
@@ -135,9 +141,9 @@ def _read(records: Iterable[Mapping[str, Any]]) -> _Scores:
     return found
 
 
-def _score(run: Run) -> tuple[float, float] | None:
+def _score(run: Run, protocol: str) -> tuple[float, float] | None:
     """Before training and after its last epoch; None where it was not read so."""
-    read = {e.epoch: e.value for e in evaluations(run) if e.protocol == PROTOCOL}
+    read = {e.epoch: e.value for e in evaluations(run) if e.protocol == protocol}
     return (read[0], read[max(read)]) if 0 in read and len(read) > 1 else None
 
 

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from lg2ar.protocols import OLDER
 from lg2ar.report.cells import PUBLISHED, UNTRAINED, Cell
 from lg2ar.report.rows import in_papers_order, label
 
 NONE = "\N{EN DASH}"
 # Protocols that choose nothing on what they report, by level.
-STRICT = {"graph": ("strict", "nested"), "node": ("strict", "paper")}
+STRICT = {"graph": ("strict", "nested"), "node": (*OLDER, *OLDER.values())}
+# What stands beside numbers of the node level that were read as it was before.
+MARK = "(300)"
+NOTE = f"{MARK}: the probe's layer was trained for 300 epochs, as `paper-300` and `strict-300` say."
 # Runs below which a mean is not put beside those of others.
 FEWEST = 5
 HEAD = (
@@ -43,11 +47,14 @@ def summary(cells: Sequence[Cell], table: str) -> str:
 def brief(cells: Sequence[Cell], protocols: Sequence[str]) -> str:
     """A Markdown table with a line for each data set: what was published, and ours.
 
+    Where a data set was not read under a protocol but as that was before, this is shown, marked.
+
     Args:
         cells: Those of one method with one set of settings, of any table and protocol.
         protocols: Which of them to show; of the last one also the untrained encoder.
     """
-    ours = [cell for cell in cells if cell.runs and cell.protocol in protocols]
+    known = {*protocols, *(OLDER[p] for p in protocols if p in OLDER)}
+    ours = [cell for cell in cells if cell.runs and cell.protocol in known]
     if not ours:
         return "*not run yet*"
     last = protocols[-1]
@@ -55,10 +62,11 @@ def brief(cells: Sequence[Cell], protocols: Sequence[str]) -> str:
     head = ["data set", "runs", "published", *shown, f"untrained, {shown[-1]}", "difference"]
     lines = [f"| {' | '.join(head)} |", "|---|" + "---:|" * (len(head) - 1)]
     for name in in_papers_order(cell.dataset for cell in ours):
-        own = {cell.protocol: cell for cell in ours if cell.dataset == name}
-        told = [_number(own[p].mean, own[p].std) if p in own else NONE for p in protocols]
-        some = next(iter(own.values()))
-        final = own.get(last)
+        held = {cell.protocol: cell for cell in ours if cell.dataset == name}
+        own = {p: held.get(p, held.get(OLDER.get(p))) for p in protocols}
+        told = [_read_as(own[p]) for p in protocols]
+        some = next(iter(held.values()))
+        final = own[last]
         row = [
             name,
             str((final or some).runs),
@@ -68,14 +76,29 @@ def brief(cells: Sequence[Cell], protocols: Sequence[str]) -> str:
             NONE if final is None else _number(final.difference, final.difference_ci95, sign="+"),
         ]
         lines.append(f"| {' | '.join(row)} |")
-    return "\n".join(lines)
+    return noted("\n".join(lines))
+
+
+def marked(text: str, protocol: str | None) -> str:
+    """A number, or what numbers are of, with the mark of those that were read as it was before."""
+    return f"{text} {MARK}" if protocol in OLDER.values() else text
+
+
+def noted(table: str) -> str:
+    """A table with what its mark means, where it has one."""
+    return f"{table}\n\n{NOTE}" if MARK in table else table
+
+
+def _read_as(cell: Cell | None) -> str:
+    return NONE if cell is None else marked(_number(cell.mean, cell.std), cell.protocol)
 
 
 def beside(cells: Sequence[Cell], since: Mapping[str, tuple[str, float]]) -> str:
     """A Markdown table with a line for each data set: the best of others, and ours.
 
     Args:
-        cells: Those of one method; the highest counts of what chooses nothing on what it reports.
+        cells: Those of one method; the highest counts of what chooses nothing on what it reports,
+            at node level as it was read before only where there is nothing else.
         since: Method and accuracy of the others, by data set.
     """
     enough = [cell for cell in cells if (cell.runs or 0) >= FEWEST and cell.dataset in since]
@@ -83,7 +106,8 @@ def beside(cells: Sequence[Cell], since: Mapping[str, tuple[str, float]]) -> str
     head = ["data set", "others", "", "ours", "runs", "difference", "protocol", "untrained"]
     lines = [f"| {' | '.join(head)} |", "|---|---|---:|---:|---:|---:|---|---:|"]
     for name in in_papers_order(cell.dataset for cell in honest):
-        best = max((c for c in honest if c.dataset == name), key=lambda c: c.mean or 0.0)
+        own = [cell for cell in honest if cell.dataset == name]
+        best = max(own, key=lambda c: (c.protocol not in OLDER.values(), c.mean or 0.0))
         assert best.mean is not None
         method, mean = since[name]
         preset = (best.variant or "").partition("preset=")[2] or "paper"

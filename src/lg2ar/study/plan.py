@@ -40,6 +40,7 @@ class Table:
         seeds: How many runs a cell has.
         protocols: How they are read.
         preset: Which named settings they start from.
+        at_nodes: How nodes are read, where that is otherwise.
     """
 
     datasets: tuple[str, ...]
@@ -47,6 +48,20 @@ class Table:
     seeds: int
     protocols: tuple[str, ...]
     preset: str = "paper"
+    at_nodes: tuple[str, ...] = ()
+
+    def read_as(self, level: str) -> tuple[str, ...]:
+        """The protocols of a level."""
+        return self.at_nodes if self.at_nodes and level == "node" else self.protocols
+
+    def by_protocols(
+        self, runs: Sequence[Planned], asked: Sequence[str] = ()
+    ) -> list[tuple[tuple[str, ...], list[Planned]]]:
+        """Runs with how they are read: as asked for, otherwise as this table's are."""
+        groups: dict[tuple[str, ...], list[Planned]] = {}
+        for run in runs:
+            groups.setdefault(tuple(asked) or self.read_as(run.task.level), []).append(run)
+        return list(groups.items())
 
 
 @dataclass(frozen=True)
@@ -161,6 +176,7 @@ TABLES: dict[str, Table] = {
         tuple(dict.fromkeys([*_ASKED["graph"], *_ASKED["node"]])),
         5,
         ("strict",),
+        at_nodes=("strict-300",),  # answers are compared with those that were read so
     ),
 }
 
@@ -206,8 +222,9 @@ def plan(
         asked=bool(variants),
     )
     for name in names:
-        for protocol in protocols or layout.protocols:
-            check_protocol(protocol, find_benchmark(name).level)
+        level = find_benchmark(name).level
+        for protocol in protocols or layout.read_as(level):
+            check_protocol(protocol, level)
     return [
         _planned(table, name, variant, preset or layout.preset, seed, settings or {})
         for name in names
