@@ -24,7 +24,7 @@ from lg2ar.demo import SETTINGS
 from lg2ar.protocols import OLDER, OLDER_EPOCHS
 from lg2ar.report.cells import Cell, cells
 from lg2ar.report.layouts import render
-from lg2ar.report.questions import findings, policies, probe_scaling
+from lg2ar.report.questions import by_epochs, findings, policies, probe_scaling
 from lg2ar.report.rows import in_papers_order
 from lg2ar.report.summary import MARK, NONE, beside, brief, noted, summary
 from lg2ar.report.tables import read_records, variants_table
@@ -78,9 +78,9 @@ def learned() -> list[Cell]:
     return held
 
 
-def search() -> str:
-    """What the search for settings of each data set found."""
-    trials = read_records(ROOT / "results" / "search.jsonl")
+def search(file: str) -> str:
+    """What a round of the search for settings of each data set found."""
+    trials = read_records(ROOT / "results" / file)
     lines = [
         "| data set | trials | as in `findings`, best epoch | best | runs | its settings |",
         "|---|---:|---:|---:|---:|---|",
@@ -223,14 +223,21 @@ TABLES: dict[str, Callable[[], str]] = {
         for layout in ("lg2ar", "summary", "md")
     },
     "results, brief": lambda: in_brief("findings"),
-    "results, searched": lambda: in_brief("searched"),
+    **{
+        f"results, {preset}": lambda preset=preset: in_brief(preset)  # type: ignore[misc]
+        for preset in ("searched", "long", "grid", "standardised")
+    },
     "results, printed": lambda: in_brief("paper"),
     "results, since": lambda: beside(learned(), published_since()),
-    "findings, search": search,
+    "findings, search": lambda: search("search.jsonl"),
+    "findings, second round": lambda: search("search-long.jsonl"),
     "tuning, criteria": criteria,
     "findings": found,
     "findings, probe": lambda: scaling_of_the_probe("paper"),
     "findings, probe of findings": lambda: scaling_of_the_probe("findings"),
+    "findings, epochs": lambda: by_epochs(
+        read_records(ROOT / "results" / "graph.jsonl"), ("findings", "grid", "long")
+    ),
     "findings, few labels": few_labels,
     "results, policies": compared_policies,
     "results, encoders": encoders,

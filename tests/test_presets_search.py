@@ -15,6 +15,7 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
+import lg2ar.benchmarks
 from lg2ar.benchmarks import hyperparameters
 from lg2ar.config import Config, Level
 from lg2ar.data.toy import toy_graphs, toy_nodes
@@ -24,6 +25,7 @@ from lg2ar.protocols import Memory, Reader
 from lg2ar.study.plan import TABLES
 from lg2ar.tuning.space import SPACES
 
+PRESETS = Path(lg2ar.benchmarks.__file__).parent / "hyperparameters.toml"
 SMALL = {"hidden": 8, "layers": 1, "epochs": 40, "heads": ["identity", "node-dropping"]}
 
 
@@ -212,6 +214,20 @@ def test_the_preset_is_what_the_records_say(script: ModuleType) -> None:
     for name in names:
         row = tomllib.loads(script.row(name, script.winner(name, "findings", records)))[name]
         assert hyperparameters(name, "searched") == {**hyperparameters(name, "findings"), **row}
+
+
+def test_the_second_round_is_taken_where_it_is_above_the_first(script: ModuleType) -> None:
+    results = Path(__file__).parents[1] / "results"
+    first, second = (lines(results / name) for name in ("search.jsonl", "search-long.jsonl"))
+    assert min(seed for record in second for seed in record["seeds"]) >= 1000
+    taken = set()
+    for name in {record["dataset"] for record in second}:
+        best = script.winner(name, "findings", second)
+        if best["value"] > script.winner(name, "findings", first)["value"]:
+            taken.add(name)
+            row = tomllib.loads(script.row(name, best))[name]
+            assert hyperparameters(name, "long") == {**hyperparameters(name, "findings"), **row}
+    assert taken == set(tomllib.loads(PRESETS.read_text())["preset"]["long"]["datasets"])
 
 
 def test_optuna_hears_only_of_trials_in_its_space(script: ModuleType) -> None:

@@ -10,7 +10,7 @@ from scipy.stats import t
 
 from lg2ar.benchmarks import against_base, base_variant
 from lg2ar.errors import InputError
-from lg2ar.report.questions import NONE, finding, findings, policies, probe_scaling
+from lg2ar.report.questions import NONE, by_epochs, finding, findings, policies, probe_scaling
 from lg2ar.report.summary import NOTE
 
 
@@ -118,6 +118,27 @@ def test_the_probes_scaling_is_read_after_the_last_epoch() -> None:
     assert found.splitlines()[2] == (
         f"| mutag | 2 | 66.0 | 69.0; +3.0 ± {half:.1f} | 71.0 | 74.0; +3.0 ± {half:.1f} |"
     )
+
+
+def test_scores_by_epochs_are_means_of_one_preset_and_gains_are_paired() -> None:
+    def trained(seed: int, preset: str, *values: float) -> dict[str, Any]:
+        read = [
+            {"protocol": name, "epoch": epoch, "selection": None, "accuracy": [value + shift]}
+            for name, shift in (("paper-scaled", 0.0), ("paper", 30.0), ("strict", 30.0))
+            for epoch, value in zip((0, 10, 20), values, strict=False)
+        ]
+        made = {**record("gru", seed, 0, 0, table="graph"), "evaluations": read}
+        made["task"] = {**made["task"], "preset": preset}
+        return made
+
+    runs = [trained(10, "grid", 60, 61, 66), trained(11, "grid", 62, 61, 64)]
+    other = trained(10, "long", 50, 51)
+    told = by_epochs([other, *runs], ["grid", "long"]).splitlines()[2:]
+    half = t.ppf(0.975, 1) * statistics.stdev([6, 2]) / 2**0.5
+    none = " | \N{EN DASH}" * 4
+    assert told[0] == f"| mutag | `grid` | 2 | 61.0 | 61.0 | 65.0{none} | +4.0 ± {half:.1f} |"
+    assert told[1] == f"| mutag | `long` | 1 | 50.0 | 51.0 | \N{EN DASH}{none} | +1.0 |"
+    assert by_epochs([other], ["grid"]) == "*not run yet*"
 
 
 def test_a_question_has_a_name() -> None:

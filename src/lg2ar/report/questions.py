@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from lg2ar.benchmarks import Question, against_base, base_variant, questions
-from lg2ar.protocols import OLDER
+from lg2ar.protocols import EPOCH_GRID, OLDER
 from lg2ar.report.cells import check_alike, interval
 from lg2ar.report.rows import in_papers_order
 from lg2ar.report.runs import Run, evaluations, read_runs
@@ -124,6 +124,43 @@ def probe_scaling(records: Iterable[Mapping[str, Any]], preset: str = PRESET) ->
             cells[scaled] += f"; {_gain(gains)}"
         lines.append(f"| {dataset} | {len(rows)} | {' | '.join(cells)} |")
     return "\n".join(lines) if pairs else "*not run yet*"
+
+
+def by_epochs(records: Iterable[Mapping[str, Any]], presets: Sequence[str]) -> str:
+    """What the learned policy's encoder scores the longer it is trained, read as ``strict`` reads.
+
+    Args:
+        records: Of the table ``graph``.
+        presets: Whose runs, in this order.
+    """
+    found: dict[tuple[str, str], list[Run]] = {}
+    for run in read_runs(records):
+        if (run.table, run.variant) == ("graph", "gru") and run.preset in presets:
+            found.setdefault((run.dataset, run.preset), []).append(run)
+    head = ["data set", "preset", "runs", "untrained", *map(str, EPOCH_GRID), "last - untrained"]
+    lines = [f"| {' | '.join(head)} |", "|---|---|" + "---:|" * (len(head) - 2)]
+    for dataset in in_papers_order(name for name, _ in found):
+        for preset in presets:
+            # The protocol that looks at all epochs; its probe is that of `strict`.
+            curves = [
+                {e.epoch: e.value for e in evaluations(run) if e.protocol == "paper-scaled"}
+                for run in found.get((dataset, preset), ())
+            ]
+            curves = [curve for curve in curves if 0 in curve and len(curve) > 1]
+            if not curves:
+                continue
+            check_alike(found[dataset, preset])
+            cells = [_mean_at(curves, epoch) for epoch in (0, *EPOCH_GRID)]
+            gain = _gain([curve[max(curve)] - curve[0] for curve in curves])
+            about = [dataset, f"`{preset}`", str(len(curves))]
+            lines.append(f"| {' | '.join([*about, *cells, gain])} |")
+    return "\n".join(lines) if len(lines) > 2 else "*not run yet*"
+
+
+def _mean_at(curves: Sequence[Mapping[int, float]], epoch: int) -> str:
+    if not all(epoch in curve for curve in curves):
+        return NONE
+    return f"{statistics.fmean(curve[epoch] for curve in curves):.1f}"
 
 
 def _read(records: Iterable[Mapping[str, Any]]) -> _Scores:
