@@ -26,7 +26,7 @@ from lg2ar.report.cells import Cell, cells
 from lg2ar.report.layouts import render
 from lg2ar.report.questions import by_epochs, findings, policies, probe_scaling
 from lg2ar.report.rows import in_papers_order
-from lg2ar.report.summary import MARK, NONE, beside, brief, noted, summary
+from lg2ar.report.summary import MARK, NONE, beside, brief, marked, noted, summary
 from lg2ar.report.tables import read_records, variants_table
 from lg2ar.shipping import read_encoder
 
@@ -198,13 +198,16 @@ def encoders() -> str:
         path = ROOT / "results" / "encoders" / f"{name}.safetensors"
         shipped = read_encoder(path)
         scores = [
-            f"{fmean(values):.1f}"
+            cell
             for claim in shipped.claims
-            for values in (claim.accuracy, claim.untrained)
+            for cell in (
+                marked(f"{fmean(claim.accuracy):.1f}", claim.protocol),
+                f"{fmean(claim.untrained):.1f}",
+            )
         ]
         about = [name, shipped.device, str(shipped.config.seed), str(shipped.epochs)]
         rows.append(f"| {' | '.join([*about, *scores, f'{path.stat().st_size / 1e6:.1f}'])} |")
-    return "\n".join(rows)
+    return noted("\n".join(rows))
 
 
 def bench() -> Bench:
