@@ -41,8 +41,7 @@ from safetensors.numpy import save_file
 
 from lg2ar.data.benchmarks import BENCHMARKS, CACHE, data_root, find_benchmark
 from lg2ar.data.sources import open_source
-from lg2ar.devices import choose_device
-from lg2ar.fast.arrangement import SHARERS
+from lg2ar.devices import SHARERS, choose_device
 from lg2ar.study.ledger import Ledger, reproduce
 from lg2ar.study.plan import TABLES, plan
 from lg2ar.study.runner import Runner

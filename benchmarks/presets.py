@@ -329,9 +329,13 @@ def winner(name: str, base: str, records: Sequence[dict[str, Any]]) -> dict[str,
 
 
 def comparable(records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Those of the longest probe: values that others have read are not on the same scale."""
-    longest = max(map(probe_of, records), default=OLDER_EPOCHS)
-    return [record for record in records if probe_of(record) == longest]
+    """Those of one probe, as values that another has read are not on the same scale.
+
+    The one whose trials have the most seeds, and of two such the longer: a single trial of a new
+    probe is no reason to forget what many have shown.
+    """
+    most = max(((len(r.get("seeds", ())), probe_of(r)) for r in records), default=(0, 0))
+    return [record for record in records if probe_of(record) == most[1]]
 
 
 def probe_of(record: dict[str, Any]) -> int:

@@ -87,7 +87,8 @@ def search(file: str) -> str:
     ]
     for name in in_papers_order(trial["dataset"] for trial in trials):
         every = [trial for trial in trials if trial["dataset"] == name]
-        probe = max(trial.get("probe_epochs", OLDER_EPOCHS) for trial in every)
+        # As the preset does: of the probe that the most seeds were read by.
+        probe = max((len(t["seeds"]), t.get("probe_epochs", OLDER_EPOCHS)) for t in every)[1]
         own = [trial for trial in every if trial.get("probe_epochs", OLDER_EPOCHS) == probe]
         older = find_benchmark(name).level == "node" and probe == OLDER_EPOCHS
         before = Config.make(hyperparameters(name, "findings")).to_dict()

@@ -69,7 +69,7 @@ def run(*evaluations: dict[str, Any], seed: int = 0, **changes: Any) -> dict[str
         "preset": PRESETS[changes.get("table", "graph")],
         "seed": seed,
     }
-    config = changes.pop("config", {"patience": 0})
+    config = changes.pop("config", {"patience": 0, "embedding_scale": "as-is"})
     cost = changes.pop("cost", {"seconds_per_epoch": 0.5, "peak_memory": 2_000_000_000})
     device = changes.pop("device", "cpu (x86_64)")
     return {
@@ -234,6 +234,14 @@ def test_the_papers_protocol_at_node_level_takes_the_last_epoch() -> None:
     cell = one([record], "node")
     assert (cell.mean, cell.selection) == (80, "lowest training loss")
     assert (cell.published_mean, cell.published_std) == (82.7, 0.7)  # from the mixed table
+
+
+def test_a_record_of_before_is_not_averaged_with_todays() -> None:
+    place = {"table": "node", "dataset": "cora", "level": "node"}
+    older = run(score("strict", 20, 70), seed=0, config={"patience": 0}, **place)
+    newer = run(score("strict", 20, 80), seed=1, **place)
+    found = {cell.protocol: cell.mean for cell in ours([older, newer], "node", method="lg2ar")}
+    assert found == {"strict-300": 70, "strict": 80}
 
 
 def test_selections_of_fine_tuning_are_cells_of_their_own() -> None:
@@ -595,7 +603,7 @@ def test_markdown_lays_out_as_the_paper_does(study: list[dict[str, Any]]) -> Non
 def test_a_selection_that_differs_by_data_set_is_told() -> None:
     at: dict[str, Any] = {"table": "node", "level": "node"}
     records = [
-        trained(80, dataset="cora", config={"patience": 9}, **at),
+        trained(80, dataset="cora", config={"patience": 9, "embedding_scale": "as-is"}, **at),
         trained(70, dataset="pubmed", **at),
     ]
     text = render(cells(records, "node"), "node", "md")

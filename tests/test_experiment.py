@@ -19,8 +19,9 @@ from lg2ar.data.toy import toy_graphs, toy_nodes
 from lg2ar.devices import choose_device
 from lg2ar.errors import InputError, NonFiniteLossError
 from lg2ar.evaluation import calibrate, embed
-from lg2ar.layers import BatchNorm
+from lg2ar.layers import BatchNorm, StandardRows
 from lg2ar.model import build
+from lg2ar.moments import Moments
 from lg2ar.training import Trainer
 from sealing import write_sealed
 
@@ -252,6 +253,15 @@ def test_embeddings_are_handed_out_on_the_scale_asked_for(level: str, more: dict
     assert found[:, varies].mean(0).abs().max() > 0.05
     unit = runs[1].embed(others)
     torch.testing.assert_close(unit.norm(dim=1), torch.ones(len(unit)))
+
+
+def test_a_column_that_did_not_vary_is_only_moved() -> None:
+    scale = StandardRows(3)
+    moments = Moments()
+    moments(scale, (torch.tensor([[0.0, 7.0, 1.0], [0.0, 7.0, 3.0]]),))
+    moments.give_to(scale)
+    found = scale(torch.tensor([[0.1, 7.5, 2.0], [0.0, 7.0, 2 + 2**0.5]]))
+    torch.testing.assert_close(found, torch.tensor([[0.1, 0.5, 0.0], [0.0, 0.0, 1.0]]))
 
 
 @pytest.mark.parametrize("level", ["graph", "node"])

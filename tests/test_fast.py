@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 triton = pytest.importorskip("triton", reason="the captured step needs Triton; it is not here")
 
-from lg2ar import encoders, experiment, processes, sampling  # noqa: E402 - Triton first
+from lg2ar import devices, encoders, experiment, processes, sampling  # noqa: E402 - Triton first
 from lg2ar.config import Config  # noqa: E402
 from lg2ar.data.batches import GraphStore  # noqa: E402
 from lg2ar.data.dataset import Dataset  # noqa: E402
@@ -508,7 +508,7 @@ def test_programs_of_all_lanes_find_room_together(
     """The GRU's programs wait for each other: one that is not on the device would never come."""
     properties = types.SimpleNamespace(multi_processor_count=processors)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: properties)
-    monkeypatch.setenv(arrangement.SHARERS, str(processes))
+    monkeypatch.setenv(devices.SHARERS, str(processes))
     device, alone = torch.device("cuda"), arrangement.UNITS
     for hidden in (32, 256, 512, 2048):
         for lanes in range(1, arrangement.lanes_on(device, hidden) + 1):

@@ -42,9 +42,13 @@ def test_of_many_rows_the_longest_directions_are_kept(monkeypatch: pytest.Monkey
     whole = rbf_rows(x)
     monkeypatch.setattr(kernels, "MANY", 59)
     monkeypatch.setattr(kernels, "KEPT", 12)
+    monkeypatch.setattr(kernels, "SHARE", 0.0)
     rows = rbf_rows(x)
     u, s, v = torch.linalg.svd(whole @ whole.T)
     assert rows.shape == (60, 12)
+    share = s[:20].sum() / s.sum()
+    monkeypatch.setattr(kernels, "SHARE", float(share) - 1e-9)
+    assert rbf_rows(x).shape == (60, 20)  # more where these are not enough
     assert torch.allclose(rows @ rows.T, u[:, :12] * s[:12] @ v[:12])  # the nearest of rank 12
     monkeypatch.setattr(kernels, "MANY", 60)
     assert torch.equal(rbf_rows(x), whole)

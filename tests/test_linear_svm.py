@@ -16,6 +16,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
 from torch import Tensor
 
+from lg2ar.devices import SHARERS
 from lg2ar.probes import linear_svm, nested_accuracy, newton
 from lg2ar.probes.folds import C_GRID
 
@@ -385,3 +386,10 @@ def test_where_rounding_hides_the_gap_the_gradient_is_small() -> None:
     assert found.converged
     with pytest.raises(linear_svm.ConvergenceError, match="a linear SVM was solved to"):
         nested_accuracy(x, y, folds, C=(1e3,), tolerance=1e-13, max_steps=2)
+
+
+def test_processes_that_share_a_gpu_share_its_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = {name: newton._room(torch.device(name)) for name in ("cpu", "cuda")}
+    monkeypatch.setenv(SHARERS, "4")
+    assert newton._room(torch.device("cuda")) == whole["cuda"] // 4
+    assert newton._room(torch.device("cpu")) == whole["cpu"]

@@ -130,9 +130,11 @@ def test_the_best_are_run_again_with_more_seeds_and_steps(
     assert all((job["seeds"], job["steps"]) == ([1000, 1001], 25) for job in wanted)
     worse = {**wanted[1], "value": 75.0, "epochs": 25}
     assert search.winner("cora", "paper", [*old, worse]) == worse  # what more seeds have borne out
-    older = {**worse, "value": 99.0, "seeds": [1000, 1001, 1002]}
+    older = {**worse, "value": 99.0}
     del older["probe_epochs"]  # read by a layer of 300 epochs
     assert search.winner("cora", "paper", [*old, older, worse]) == worse
+    more = {**older, "seeds": [1000, 1001, 1002]}  # one trial does not outweigh them
+    assert search.winner("cora", "paper", [*old, more, older, worse]) == more
     assert search.winner("cora", "paper", [older, {**older, "value": 98.0}]) == older
     assert search.key(older) != search.key({**older, "probe_epochs": 3000})
     jobs.write_text(2 * jobs.read_text())  # asked for twice, run once

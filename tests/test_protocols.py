@@ -28,6 +28,7 @@ from lg2ar.protocols import (
     check_protocol,
     evaluated_epochs,
     node_splits,
+    read_by,
 )
 from lg2ar.splits import random_splits
 from tiny import write_wikics
@@ -266,3 +267,12 @@ def test_data_without_classes_is_refused() -> None:
     numbers = Dataset(name="mine", level="graph", graph=dataset.graph, y=torch.rand(12))
     with pytest.raises(InputError, match="mine has no class labels"):
         Reader(numbers, 0, CPU)
+
+
+def test_what_was_read_before_keeps_a_name_of_its_own() -> None:
+    """Records and encoders of other people, too: their settings tell when they were made."""
+    before: dict[str, object] = {"hidden": 8}
+    now = {**before, "embedding_scale": "as-is"}
+    assert read_by("strict", "node", before) == "strict-300"
+    assert read_by("paper-300", "node", before) == "paper-300"
+    assert read_by("strict", "node", now) == read_by("strict", "graph", before) == "strict"

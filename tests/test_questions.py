@@ -34,7 +34,7 @@ def record(variant: str, seed: int, before: float, after: float, **more: Any) ->
     }
     return {
         "task": task | more,
-        "config": {},
+        "config": {"embedding_scale": "as-is"},
         "evaluations": [read(0, before), read(10, 99.0), read(20, after)],
     }
 

@@ -123,6 +123,15 @@ def _head(path: Path, **changes: Any) -> None:
     save_sealed(load_file(path), path, {"lg2ar": json.dumps(head)})
 
 
+def test_claims_of_before_say_how_they_were_read() -> None:
+    path = make("wikics")
+    with safe_open(path, framework="pt") as file:
+        config = json.loads(file.metadata()["lg2ar"])["config"]
+    del config["embedding_scale"]
+    _head(path, config=config)
+    assert [claim.protocol for claim in read_encoder(path).claims] == ["strict-300", "paper-300"]
+
+
 def test_other_data_is_refused() -> None:
     path = make()
     held = read_encoder(path)

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from lg2ar import cli
+from lg2ar import cli, devices
 from lg2ar.benchmarks import questions
 from lg2ar.data.sources import open_source
 from lg2ar.encoders import Encoder
@@ -379,7 +379,7 @@ def test_how_many_runs_are_trained_together(monkeypatch: pytest.MonkeyPatch) -> 
     )
     for free, sharers, most in ((7, 1, 3), (1000, 1, 10), (16, 2, 4), (1, 1, 1)):
         monkeypatch.setattr(runner_module, "_free", lambda _, free=free: free * each)
-        monkeypatch.setenv(arrangement.SHARERS, str(sharers))
+        monkeypatch.setenv(devices.SHARERS, str(sharers))
         assert runner.room(planned, dataset, ["strict"]) == most
     monkeypatch.setattr(runner_module, "_free", lambda _: 1000 * each)
     monkeypatch.setattr(arrangement, "BUSY", 0.0)
@@ -613,6 +613,18 @@ def test_plain_steps_are_not_taken_for_captured_ones(tmp_path: Path) -> None:
         (planned,) = some(settings={**SMALL, "step": wanted})
         planned = dataclasses.replace(planned, task=Task(**task))
         assert ledger.has(planned, ["strict"], "") == known, wanted
+
+
+def test_a_node_run_that_was_read_by_the_shorter_layer_is_not_done(tmp_path: Path) -> None:
+    path = tmp_path / "records.jsonl"
+    (planned,) = some()
+    run_all([planned], path)
+    (record,) = lines(path)
+    record["task"]["level"] = "node"
+    for left, missing in ((set(), []), ({"embedding_scale"}, ["strict"])):
+        config = {key: value for key, value in record["config"].items() if key not in left}
+        path.write_text(json.dumps({**record, "config": config}) + "\n")
+        assert Ledger(path).missing(planned, ["strict"]) == missing
 
 
 def test_a_file_of_something_else_is_refused(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,6 +15,8 @@ from lg2ar.graph import GraphBatch
 
 # Numbers in one layer's rows of a batch, nodes and edges, below which one thread is as fast as two.
 SMALL_BATCH = 1 << 20
+# How many processes compute on a GPU at the same time (under NVIDIA's Multi-Process Service).
+SHARERS = "LG2AR_PROCESSES_PER_GPU"
 
 
 def choose_device(name: str | torch.device = "auto") -> torch.device:
@@ -39,6 +42,12 @@ def device_name(device: torch.device) -> str:
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     return f"cpu ({platform.machine()})"
+
+
+def sharers() -> int:
+    """How many processes compute on a GPU at the same time, as far as it is known."""
+    told = os.environ.get(SHARERS, "")
+    return max(1, int(told)) if told.isdigit() else 1
 
 
 @contextmanager

@@ -159,6 +159,24 @@ class UnitRows(nn.Module):
         return F.normalize(x, dim=-1)
 
 
+class StandardRows(BatchNorm):
+    """Brings each column to mean 0 and deviation 1, by the running statistics alone.
+
+    A column that did not vary where they were taken is moved only: a small difference elsewhere
+    would become an enormous one.
+    """
+
+    def __init__(self, width: int) -> None:
+        super().__init__(width, affine=False)
+
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002 - the name nn.BatchNorm1d uses
+        """Scale rows ``[N, d]``."""
+        assert self.running_mean is not None
+        assert self.running_var is not None
+        still = self.running_var <= (1e-6 * self.running_mean).square()
+        return (input - self.running_mean) / self.running_var.masked_fill(still, 1.0).sqrt()
+
+
 class Convolution(Protocol):
     """A layer in the parts that it is done in where a graph is too large to be done at once.
 

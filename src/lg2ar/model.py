@@ -35,7 +35,7 @@ from lg2ar.heads import (
     NodeDropping,
     SubGraph,
 )
-from lg2ar.layers import BatchNorm, UnitRows, initialise
+from lg2ar.layers import StandardRows, UnitRows, initialise
 from lg2ar.mutual_information import BOUNDS, Bound, info_nce, jensen_shannon, nt_xent
 from lg2ar.policy import NEVER, POLICIES, Draw, Policy
 from lg2ar.sampling import private_randomness, seed_from, shuffle_features
@@ -438,8 +438,7 @@ def build_base_encoder(config: Config, num_features: int, num_edge_features: int
 def _scale(config: Config, width: int) -> nn.Module | None:
     """What embeddings pass before they are handed out."""
     if config.embedding_scale == "standard":
-        # Rows of nodes may vary by less than the usual eps and are to have a deviation of 1 too.
-        return BatchNorm(width, eps=1e-10, affine=False)
+        return StandardRows(width)
     return UnitRows() if config.embedding_scale == "unit" else None
 
 

@@ -35,7 +35,7 @@ the untrained one of the same seed.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -78,6 +78,15 @@ PROTOCOLS: dict[str, tuple[Level, ...]] = {
     "semi": ("graph",),
     "semi-frozen": ("graph",),
 }
+
+
+def read_by(protocol: str, level: str, config: Mapping[str, object]) -> str:
+    """The name of what a record's evaluation was read by, also of one that was made before.
+
+    Layers of 300 epochs had the names of today's until there was ``embedding_scale``.
+    """
+    before = level == "node" and "embedding_scale" not in config
+    return OLDER.get(protocol, protocol) if before else protocol
 
 
 def check_protocol(name: str, level: Level) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +34,7 @@ from lg2ar.evaluation import embed
 from lg2ar.experiment import pretrain
 from lg2ar.files import write_bytes
 from lg2ar.model import build_base_encoder
-from lg2ar.protocols import Reader
+from lg2ar.protocols import Reader, read_by
 from lg2ar.records import versions
 from lg2ar.runs import describe
 from lg2ar.training import OnEpoch
@@ -201,7 +201,7 @@ def read_encoder(path: str | Path) -> ShippedEncoder:
             versions=head["versions"],
             device=head["device"],
             epochs=head["epochs"],
-            claims=tuple(Claim(**claim) for claim in head["claims"]),
+            claims=tuple(_claim(claim, head["config"]) for claim in head["claims"]),
             encoder=_build(config, recipe, weights),
         )
     except FileNotFoundError:
@@ -218,6 +218,11 @@ def read_encoder(path: str | Path) -> ShippedEncoder:
         if isinstance(error, InputError):
             raise InputError(f"{path}: {error}") from None
         raise InputError(f"{path}: not a shipped encoder, or a damaged one ({error}).") from None
+
+
+def _claim(told: Mapping[str, Any], config: Mapping[str, Any]) -> Claim:
+    claim = Claim(**told)
+    return replace(claim, protocol=read_by(claim.protocol, str(config.get("level")), config))
 
 
 def _check_whole(found: object, content: bytes) -> None:

@@ -7,12 +7,12 @@ the device busy most of the time, another one fills the rest.
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 
 import torch
 
 from lg2ar.config import Config
+from lg2ar.devices import sharers
 from lg2ar.graph import GraphBatch
 
 # Lanes side by side at most, and runs in all from which on small ones are put into two stacks. Five
@@ -23,8 +23,6 @@ SPLIT = 4
 BUSY = 5e6
 # Units of a GRU that a program has where there is room enough.
 UNITS = 16
-# How many processes compute on a GPU at the same time (under NVIDIA's Multi-Process Service).
-SHARERS = "LG2AR_PROCESSES_PER_GPU"
 
 
 @dataclass(frozen=True)
@@ -77,9 +75,3 @@ def processors_of(device: torch.device) -> int:
     """Processors of a CUDA device that this process may count on."""
     every = torch.cuda.get_device_properties(device).multi_processor_count
     return max(1, every // sharers())
-
-
-def sharers() -> int:
-    """How many processes compute on a GPU at the same time, as far as it is known."""
-    told = os.environ.get(SHARERS, "")
-    return max(1, int(told)) if told.isdigit() else 1

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from lg2ar.devices import sharers
 from lg2ar.probes.basis import Rows, cholesky
 from lg2ar.probes.scaling import Groups
 
@@ -36,7 +37,8 @@ _HIGH = 0.05
 _LINE_STEPS = 30
 # Asking a GPU whether all is done makes it wait: ask only every so many steps.
 _ASK_EVERY = 4
-# Numbers that Hessians of problems' own may take at a time (256 MiB and 8 GiB in float64).
+# Numbers that Hessians of problems' own may take at a time (256 MiB and 8 GiB in float64, which
+# processes that share a GPU also share).
 _CHUNK = {"cpu": 2**25, "cuda": 2**30}
 # Where rounding hides the duality gap for so many Newton steps, an objective that no longer falls
 # by this share ends the search, if the gradient's norm is down to that share of its norm at zero.
@@ -161,9 +163,13 @@ def _direct(problems: Problems, point: Point) -> Tensor:
     count, order = point.active.sum(1).sort()  # alike together: a chunk is as long as its longest
     size = 3 * max(1, int(count[-1])) * point.w.shape[1]
     direction = torch.empty_like(point.w)
-    for some in pieces(order, _CHUNK[order.device.type] // size):
+    for some in pieces(order, _room(order.device) // size):
         direction[some] = _direct_chunk(problems.select(some), point.select(some))
     return direction
+
+
+def _room(device: torch.device) -> int:
+    return _CHUNK[device.type] // (sharers() if device.type == "cuda" else 1)
 
 
 def _direct_chunk(problems: Problems, point: Point) -> Tensor:
@@ -234,7 +240,7 @@ def _inverse_halves(x: Tensor, active: Tensor, weight: Tensor, own: bool) -> Ten
     base = _gram(x, share.masked_fill(high, 0.0))
     y, here = x[high], active[:, high] * weight.sqrt()  # [m, r], [Q, m]
     halves = x.new_empty(len(active), *base.shape)
-    every, most = torch.arange(len(active), device=x.device), _CHUNK[x.device.type]
+    every, most = torch.arange(len(active), device=x.device), _room(x.device)
     for some in pieces(every, most // max(1, y.numel())):
         z = y * here[some, :, None]
         factor = cholesky(torch.baddbmm(base, z.mT, z))

@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 
 from lg2ar.config import HOW
 from lg2ar.errors import InputError
+from lg2ar.protocols import read_by
 
 
 @dataclass(frozen=True)
@@ -208,18 +209,20 @@ def evaluations(run: Run) -> list[Evaluation]:
     found: dict[str, list[Evaluation]] = {}
     for fields in (*run.earlier, run.fields):
         fresh: dict[str, list[Evaluation]] = {}
-        for evaluation in _evaluations(fields):
+        for evaluation in _evaluations(fields, run.level):
             fresh.setdefault(evaluation.protocol, []).append(evaluation)
         found |= fresh
     return [evaluation for each in found.values() for evaluation in each]
 
 
-def _evaluations(fields: Fields) -> Iterator[Evaluation]:
+def _evaluations(fields: Fields, level: str) -> Iterator[Evaluation]:
+    config = fields.values.get("config")
+    settings = config if isinstance(config, Mapping) else {}
     for number, values in enumerate(fields.items("evaluations", least=0)):
         part = Fields(f"{fields.place}, evaluations[{number}]", values)
         accuracy = part.percents("accuracy")
         yield Evaluation(
-            protocol=part.text("protocol"),
+            protocol=read_by(part.text("protocol"), level, settings),
             epoch=part.whole("epoch"),
             selection=part.text_or_none("selection"),
             value=math.fsum(accuracy) / len(accuracy),

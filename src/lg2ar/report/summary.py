@@ -13,7 +13,10 @@ NONE = "\N{EN DASH}"
 STRICT = {"graph": ("strict", "nested"), "node": (*OLDER, *OLDER.values())}
 # What stands beside numbers of the node level that were read as it was before.
 MARK = "(300)"
-NOTE = f"{MARK}: the probe's layer was trained for 300 epochs, as `paper-300` and `strict-300` say."
+NOTE = (
+    f"{MARK}: the probe's layer was trained for 300 epochs, as `paper-300` and `strict-300` say; "
+    "the untrained encoder beside it was read alike."
+)
 # Runs below which a mean is not put beside those of others.
 FEWEST = 5
 HEAD = (

@@ -15,6 +15,7 @@ from lg2ar.devices import device_name
 from lg2ar.engines import Crew, drive
 from lg2ar.errors import InputError
 from lg2ar.files import append_line, check_writable, mend_lines
+from lg2ar.protocols import read_by
 from lg2ar.records import FailedRecord, Task, versions
 from lg2ar.report.tables import read_records
 from lg2ar.study.plan import Planned
@@ -101,7 +102,10 @@ class Ledger:
         if "failed" in record:
             return
         for evaluation in record["evaluations"]:
-            _ = evaluation["protocol"], evaluation["accuracy"]
+            _ = evaluation["accuracy"]
+            evaluation["protocol"] = read_by(
+                evaluation["protocol"], record["task"]["level"], record["config"]
+            )
         key = _key(record["task"]["dataset"], record["config"])
         self._records.setdefault(key, []).append(record)
 

@@ -18,10 +18,10 @@ from torch import Tensor
 from lg2ar.config import Config
 from lg2ar.data.dataset import Dataset
 from lg2ar.data.features import FeatureRecipe
-from lg2ar.devices import device_name
+from lg2ar.devices import device_name, sharers
 from lg2ar.encoders import Encoder
 from lg2ar.experiment import pretrain, pretrain_many
-from lg2ar.fast.arrangement import LANES, busy, numbers_of, sharers
+from lg2ar.fast.arrangement import LANES, busy, numbers_of
 from lg2ar.fast.suitability import settle_step
 from lg2ar.finetuning import (
     Curve,
