@@ -115,23 +115,29 @@ def _changes(settings: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]
 
 
 def precisions() -> str:
-    """What the rounding of the captured step's products does to accuracy."""
-    rounded, exact = (
-        {
-            (cell.dataset, cell.protocol, cell.selection): cell
-            for cell in cells(read_records(ROOT / "results" / file), "graph")
-            if cell.method == "lg2ar"
-            and cell.variant in ("gru", "gru, preset=paper precision=float32")
-        }
-        for file in ("graph.jsonl", "precision.jsonl")
-    )
-    lines = ["| data set | protocol | runs | tf32 | float32 |", "|---|---|---:|---:|---:|"]
-    for key, cell in exact.items():
-        other = rounded.get(key)
-        if not cell.runs or other is None or other.runs != cell.runs:
+    """What rounding in products does to accuracy."""
+    names = {
+        "tf32": "gru",
+        "float32": "gru, preset=paper precision=float32",
+        "bf16-mixed": "gru, preset=paper precision=bf16-mixed",
+    }
+    found: dict[tuple[str, ...], dict[str, Cell]] = {}
+    for file in ("graph.jsonl", "precision.jsonl"):
+        for cell in cells(read_records(ROOT / "results" / file), "graph"):
+            for precision, variant in names.items():
+                if (cell.method, cell.variant) == ("lg2ar", variant) and cell.runs:
+                    key = (cell.dataset, cell.protocol, str(cell.selection))
+                    found.setdefault(key, {})[precision] = cell
+    lines = [
+        f"| data set | protocol | runs | {' | '.join(names)} |",
+        f"|---|---|---:|{'---:|' * len(names)}",
+    ]
+    for key, own in found.items():
+        runs = {cell.runs for cell in own.values()}
+        if len(own) < 2 or len(runs) > 1:
             continue
-        values = [f"{one.mean:.1f} ± {one.std:.1f}" for one in (other, cell)]
-        lines.append(f"| {key[0]} | `{key[1]}` | {cell.runs} | {values[0]} | {values[1]} |")
+        values = [f"{own[n].mean:.1f} ± {own[n].std:.1f}" if n in own else NONE for n in names]
+        lines.append(f"| {key[0]} | `{key[1]}` | {max(runs)} | {' | '.join(values)} |")
     return "\n".join(lines)
 
 
@@ -249,6 +255,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "bench, gpu steps": lambda: bench().gpu_steps(),
     "bench, gpu pygcl": lambda: bench().gpu_pygcl(),
     "bench, seeds": lambda: bench().seeds(),
+    "bench, seeds profile": lambda: bench().seeds_profile(),
     "bench, coins": lambda: bench().coins(),
     "bench, lanes": lambda: bench().lanes(),
     "bench, scaling": lambda: Scaling(bench().records).curve(),

@@ -20,7 +20,7 @@ from lg2ar import cli, experiment
 from lg2ar.bench import growth, measure, seeds
 from lg2ar.bench.generated import PER_GRAPH, collection, large_graph
 from lg2ar.bench.growth import draw_growth, fit, measure_graphs, measure_memory, measure_nodes
-from lg2ar.bench.measure import Plan, kernels, record, spread
+from lg2ar.bench.measure import Kernels, Plan, by_kind, kernels, record, spread
 from lg2ar.bench.projection import project
 from lg2ar.bench.seeds import measure_seeds
 from lg2ar.bench.step import configure, measure_steps
@@ -144,7 +144,7 @@ def test_warm_up_epochs_are_not_counted(monkeypatch: pytest.MonkeyPatch) -> None
         for epoch in range(1, config.epochs + 1):
             on_epoch(epoch_record(epoch, seconds=100.0 if epoch <= 3 else 1.0, loss=0.0))
 
-    monkeypatch.setattr(measure, "pretrain", pretend)
+    monkeypatch.setattr(experiment, "pretrain", pretend)
     seen = measure.train(toy_graphs(8), Config.make(), CPU, Plan(warmup=3, repeat=4))
     assert seen.seconds == [1.0] * 4
     assert seen.steps == 2
@@ -164,15 +164,36 @@ def epoch_record(epoch: int, *, seconds: float, loss: float) -> EpochRecord:
     )
 
 
-def test_kernels_are_counted_without_ranges_and_copies(monkeypatch: pytest.MonkeyPatch) -> None:
-    def event(name: str, microseconds: float, *, cuda: bool = True, named: bool = False) -> Any:
-        return SimpleNamespace(
-            name=name,
-            device_type=DeviceType.CUDA if cuda else DeviceType.CPU,
-            is_user_annotation=named,
-            time_range=SimpleNamespace(elapsed_us=lambda: microseconds),
-        )
+def event(name: str, microseconds: float, *, cuda: bool = True, named: bool = False) -> Any:
+    return SimpleNamespace(
+        name=name,
+        device_type=DeviceType.CUDA if cuda else DeviceType.CPU,
+        is_user_annotation=named,
+        time_range=SimpleNamespace(elapsed_us=lambda: microseconds),
+    )
 
+
+class Watch:
+    """A profiler that is started and stopped once, and finds what it was told."""
+
+    def __init__(self, events: list[Any]) -> None:
+        self.found = events
+        self.started = 0
+
+    def start(self) -> None:
+        assert self.started == 0
+        self.started = 1
+
+    def stop(self) -> None:
+        assert self.started == 1
+        self.started = 2
+
+    def events(self) -> list[Any]:
+        assert self.started == 2
+        return self.found
+
+
+def test_kernels_are_counted_without_ranges_and_copies(monkeypatch: pytest.MonkeyPatch) -> None:
     events = [
         event("gemm", 1000.0),
         event("gemm", 3000.0),
@@ -182,30 +203,14 @@ def test_kernels_are_counted_without_ranges_and_copies(monkeypatch: pytest.Monke
         event("aten::mm", 9000.0, cuda=False),
     ]
 
-    class Watch:
-        def __init__(self, **_: Any) -> None:
-            self.started = 0
-
-        def start(self) -> None:
-            assert self.started == 0
-            self.started = 1
-
-        def stop(self) -> None:
-            assert self.started == 1
-            self.started = 2
-
-        def events(self) -> list[Any]:
-            assert self.started == 2
-            return events
-
     def pretend(
         _: Any, config: Config, *, on_epoch: Callable[[EpochRecord], None], **__: Any
     ) -> None:
         for epoch in range(1, config.epochs + 1):
             on_epoch(epoch_record(epoch, seconds=1.0, loss=0.0))
 
-    monkeypatch.setattr(measure, "profile", Watch)
-    monkeypatch.setattr(measure, "pretrain", pretend)
+    monkeypatch.setattr(measure, "profile", lambda **_: Watch(events))
+    monkeypatch.setattr(experiment, "pretrain", pretend)
     work = kernels(toy_graphs(8), Config.make(), torch.device("cuda"), Plan(warmup=2, repeat=1))
     assert work.milliseconds == pytest.approx(4.5 / 2)  # two steps an epoch
     assert work.copies == pytest.approx(0.25 / 2)
@@ -342,7 +347,13 @@ def test_plain_pyg_is_measured_beside_ours() -> None:
     made = [{**told, "dataset": "mutag"} for told in made]  # of those that the table has
     later = {**made[0], "seconds_per_epoch": 1e3}  # another run, without PyG's
     row = Bench([*made, later]).cpu_steps().splitlines()[-1].split(" | ")
-    assert (row[0], row[3]) == ("| mutag", f"{seconds[1] / seconds[0]:.1f}")
+    assert (*row[:2], row[4]) == ("| mutag", "float32", f"{seconds[1] / seconds[0]:.1f}")
+    rounded = [{**r, "config": {**r["config"], "precision": "bf16-mixed"}} for r in made]
+    rounded[0]["seconds_per_epoch"] /= 2
+    table = Bench([*rounded, *made]).cpu_steps().splitlines()
+    assert table[-2].split(" | ")[:5] == row[:5]  # each with its own
+    row = table[-1].split(" | ")
+    assert (*row[:2], row[4]) == ("| mutag", "bf16-mixed", f"{2 * seconds[1] / seconds[0]:.1f}")
 
 
 def test_plain_pyg_is_for_processors() -> None:
@@ -490,6 +501,93 @@ def test_the_ratio_counts_the_work_of_every_seed(
     assert told["ratio"] == pytest.approx(ratio)
 
 
+@pytest.mark.parametrize("side_by_side", [True, False])
+def test_the_profile_of_several_seeds_counts_a_step_once(
+    monkeypatch: pytest.MonkeyPatch, side_by_side: bool
+) -> None:
+    watch = Watch([])
+
+    def many(_: Any, config: Config, seeds: list[int], *, on_epoch: Any, **__: Any) -> None:
+        pairs = [(n, place) for n in range(1, config.epochs + 1) for place in range(len(seeds))]
+        if not side_by_side:
+            pairs.sort(key=lambda pair: pair[1])
+        for number, place in pairs:
+            if watch.started == 1:  # the work that leads to the report
+                watch.found.append(event(f"epoch {number} of {place}", 1000.0))
+            on_epoch(place, epoch_record(number, seconds=1.0, loss=0.0))
+
+    monkeypatch.setattr(measure, "profile", lambda **_: watch)
+    monkeypatch.setattr(experiment, "pretrain_many", many)
+    cuda, plan = torch.device("cuda"), Plan(warmup=2, repeat=3)
+    work = kernels(toy_graphs(8), Config.make(), cuda, plan, range(4))
+    # Three epochs of two steps: of all four seeds, or of the last one where they take turns.
+    places = range(4) if side_by_side else [3]
+    assert {name for name, _, _ in work.top} == {
+        f"epoch {number} of {place}" for number in (3, 4, 5) for place in places
+    }
+    assert work.launches == (2.0 if side_by_side else 0.5)
+    assert work.milliseconds == pytest.approx(work.launches)
+
+
+def test_kinds_of_kernels_add_up() -> None:
+    names = {
+        "sm90_xmma_gemm_f32f32_tf32f32": "products",
+        "void cutlass::Kernel2<cutlass_80_tensorop>": "products",
+        "void gemv2T_kernel_val": "products",
+        "void CUTLASS_GEMM": "products",
+        "nvjet_sss_128x64": "products",
+        "aten::mm": "products",
+        "aten::baddbmm": "products",
+        "recur": "recurrence",
+        "recur_backward": "recurrence",
+        "aggregate_hubs": "aggregation",
+        "pair_products": "aggregation",
+        "segment_sum": "aggregation",
+        "segment_softmax": "rest",
+        "aten::mm_of_another_kind": "rest",
+        "Memcpy DtoH": "",
+        "Memset (Device)": "",
+    }
+    times = {name: 2.0**place for place, name in enumerate(names)}  # every sum is another one
+    copies = sum(ms for name, ms in times.items() if not names[name])
+    work = Kernels(
+        milliseconds=sum(times.values()) - copies,
+        copies=copies,
+        launches=14.0,
+        top=[(name, ms, 1.0) for name, ms in times.items()],
+    )
+    kinds = by_kind(work)
+    assert sum(kinds.values()) == work.milliseconds
+    assert list(kinds) == ["products", "recurrence", "aggregation", "rest"]
+    for kind, ms in kinds.items():
+        assert ms == sum(times[name] for name in names if names[name] == kind)
+    assert by_kind(Kernels(0.0, 0.0, 0.0, [])) == dict.fromkeys(kinds, 0.0)
+
+
+def test_the_seeds_command_shows_where_the_time_goes(
+    lg2ar: Callable[..., tuple[int, str, str]], tmp_path: Path
+) -> None:
+    file = tmp_path / "out.jsonl"
+    few = ["--datasets", "toy-graphs", "--seeds", "2", "--epochs", "2", "--warmup", "1"]
+    code, out, _ = lg2ar("seeds", *few, *QUICK, "--profile", "--out", file)
+    assert code == 0
+    told = json.loads(file.read_text())
+    assert out.startswith(line(told))
+    assert "products" in line(told)
+    assert out.splitlines()[1].split()[-1] == "operation"
+    assert len(out.splitlines()) == 2 + 12
+    assert "aten::" in out
+    assert told["steps"] == 3  # 300 graphs in batches of 128
+    assert told["step_ms"] == pytest.approx(1e3 * told["many_seconds"] / 3)
+    assert told["one_step_ms"] == pytest.approx(1e3 * told["one_seconds"] / 3)
+    assert told["seconds_per_epoch"] == told["many_seconds"]
+    assert len(told["top"]) == 12
+    assert told["kinds"]["products"] > 0
+    # More than the twelve largest are in the kinds.
+    assert sum(told["kinds"].values()) == pytest.approx(told["kernel_ms"])
+    assert sum(ms for _, ms, _ in told["top"]) < told["kernel_ms"]
+
+
 def test_the_seeds_command_prints_a_record(
     monkeypatch: pytest.MonkeyPatch, lg2ar: Callable[..., tuple[int, str, str]]
 ) -> None:
@@ -497,7 +595,10 @@ def test_the_seeds_command_prints_a_record(
     few = ["--seeds", "2", "--epochs", "2", "--warmup", "1", "--json"]
     code, out, _ = lg2ar("seeds", "--datasets", "toy-graphs", *few, *QUICK)
     assert code == 0
-    assert json.loads(out)["seeds"] == 2
+    told = json.loads(out)
+    assert told["seeds"] == 2
+    assert told["kernel_ms"] is None
+    assert "kinds" not in told
 
 
 def test_the_probe_is_measured_against_scikit_learn(
@@ -535,6 +636,7 @@ def test_the_tables_say_what_was_not_run() -> None:
         empty.cpu_steps(),
         empty.cpu_runs(),
         empty.seeds(),
+        empty.seeds_profile(),
         empty.coins(),
         empty.profile("cuda"),
         empty.nodes("cpu"),
@@ -605,6 +707,44 @@ def test_runs_with_the_same_coin_are_told_beside_those_together() -> None:
     mutag, dd = Bench(made).coins().splitlines()[-2:]
     assert mutag == "| mutag | 10 | 0.100 | 0.400 | 4.0 | 0.200 | 2.0 |"
     assert dd == f"| dd | 5 | 0.100 | 0.400 | 4.0 | {NONE} | {NONE} |"
+
+
+def test_the_profile_of_ten_seeds_is_told_beside_three_times_one() -> None:
+    def told(dataset: str, one: float, **more: Any) -> dict[str, Any]:
+        made = record("seeds", dataset, "lg2ar", CPU, seeds=10)
+        times = {"one_seconds": one, "many_seconds": 4 * one, "ratio": 4.0}
+        losses = {"resting_difference": 0.0, "largest_difference": 0.0}
+        return {**made, "device": "NVIDIA H200", **times, **losses, **more}
+
+    def profiled(dataset: str, one: float, **more: Any) -> dict[str, Any]:
+        kinds = {"products": 5.0, "recurrence": 0.5, "aggregation": 1.5, "rest": 3.0}
+        steps = {"one_step_ms": 10 * one, "step_ms": 40 * one, "kernel_ms": 10.0, "launches": 9.0}
+        return told(dataset, one, kinds=kinds, **steps, **more)
+
+    made = [
+        profiled("mutag", 9.0),
+        profiled("mutag", 0.25),
+        profiled("dd", 0.5),
+        profiled("imdb-multi", 0.5),
+        profiled("proteins", 0.5, device="cpu (x86_64)"),
+        profiled("imdb-binary", 0.5, seeds=5),
+        told("mutag", 0.125),
+        told("imdb-multi", 9.0),
+        profiled("imdb-multi", 0.75),
+    ]
+    rows = Bench(made).seeds_profile().splitlines()[4:]
+    assert rows == [
+        "| mutag | 2.50 | 7.50 | 10.0 | 5.00 | 0.500 | 1.50 | 3.00 |",
+        f"| proteins |{f' {NOT_RUN} |' * 7}",
+        f"| imdb-binary |{f' {NOT_RUN} |' * 7}",
+        "| imdb-multi | 7.50 | 22.5 | 30.0 | 5.00 | 0.500 | 1.50 | 3.00 |",
+        "| dd | 5.00 | 15.0 | 20.0 | 5.00 | 0.500 | 1.50 | 3.00 |",
+    ]
+    # With a profile or without, the newest of a data set is what the other table shows.
+    found = {
+        row.split(" | ")[0]: row.split(" | ")[2] for row in Bench(made).seeds().splitlines()[4:]
+    }
+    assert (found["| mutag"], found["| imdb-multi"]) == ("0.125", "0.750")
 
 
 def test_stacks_of_all_sizes_are_told() -> None:

@@ -615,6 +615,32 @@ def test_plain_steps_are_not_taken_for_captured_ones(tmp_path: Path) -> None:
         assert ledger.has(planned, ["strict"], "") == known, wanted
 
 
+@pytest.mark.parametrize(
+    ("done", "asked", "known"),
+    [
+        ("tf32", "tf32", True),
+        ("float32", "tf32", True),  # the default: as the device at hand does it
+        ("bf16-mixed", "tf32", False),
+        ("float32", "float32", True),
+        ("tf32", "float32", False),
+        ("bf16-mixed", "bf16-mixed", True),
+        ("tf32", "bf16-mixed", False),
+        ("float32", "bf16-mixed", False),
+    ],
+)
+def test_a_run_of_another_precision_is_not_the_one_asked_for(
+    tmp_path: Path, done: str, asked: str, known: bool
+) -> None:
+    path = tmp_path / "records.jsonl"
+    run_all(some(), path)
+    (record,) = lines(path)
+    step = "plain" if done == "bf16-mixed" else "captured"
+    record["config"] |= {"step": step, "precision": done}
+    path.write_text(json.dumps(record) + "\n")
+    (planned,) = some(settings={**SMALL, "precision": asked})
+    assert Ledger(path).missing(planned, ["strict"]) == ([] if known else ["strict"])
+
+
 def test_a_node_run_that_was_read_by_the_shorter_layer_is_not_done(tmp_path: Path) -> None:
     path = tmp_path / "records.jsonl"
     (planned,) = some()

@@ -127,6 +127,11 @@ class MLP(nn.Module):
         for narrow, wide in itertools.pairwise(widths[1:]):
             self.rest.extend([nn.ReLU(), nn.Linear(narrow, wide)])
 
+    @property
+    def inner(self) -> list[nn.Linear]:
+        """The layers whose rows go through a ReLU into the next one: all but the last."""
+        return [self.first, *(part for part in self.rest if isinstance(part, nn.Linear))][:-1]
+
     def forward(self, x: Tensor) -> Tensor:
         """Map rows ``[..., in_features]`` to ``[..., out_features]``."""
         y: Tensor = self.rest(self.first(x))

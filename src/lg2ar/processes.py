@@ -20,13 +20,17 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from lg2ar.distributed import Team
 from lg2ar.distributed.alarm import PATIENCE, Alarm
 from lg2ar.errors import InputError
+from lg2ar.layers import MLP
 
 # Others wait while one writes a checkpoint; a process that is gone is noticed at once all the same.
 TIMEOUT = timedelta(days=1)
+# Multiple that rows are filled up to where a processor multiplies in bfloat16.
+ROWS = 128
 PRECISIONS = {"32": "float32", "bf16-mixed": "bf16-mixed"}
 INSTALL = "pip install 'lg2ar[fabric]'"
 
@@ -202,6 +206,15 @@ def _give_time_to_save() -> None:
     observer._terminate_all = patient
 
 
+def _filled_up(x: Tensor) -> Tensor:
+    """Rows in bfloat16, with zeros up to a multiple of some.
+
+    A processor's library prepares every new shape of a product in bfloat16 for as long as the
+    product itself takes, and no two batches have the same number of nodes.
+    """
+    return F.pad(x.to(torch.bfloat16), (0, 0, 0, -len(x) % ROWS))
+
+
 def multiply_in_bfloat16(model: nn.Module, device: torch.device) -> None:
     """Let the linear layers of a model multiply in bfloat16, by way of Fabric's mixed precision.
 
@@ -209,6 +222,8 @@ def multiply_in_bfloat16(model: nn.Module, device: torch.device) -> None:
     their gradients, the GRU of the policy, sums over neighbours and nodes, normalisation, noise,
     scores and the loss; and so does a first layer whose weights are multiplied part by part (heads
     that score nodes or edges, a GIN layer that narrows wide features, the discriminator ``mlp``).
+    Between the layers of an MLP rows stay as they are, rounded: a ReLU changes no digit of them,
+    and the next layer would round them to the same.
     """
     try:
         from lightning_fabric.plugins import MixedPrecision
@@ -216,10 +231,15 @@ def multiply_in_bfloat16(model: nn.Module, device: torch.device) -> None:
         raise InputError(f"precision = 'bf16-mixed' needs Lightning Fabric: {INSTALL}.") from None
     mixed = MixedPrecision("bf16-mixed", device.type)
 
-    def forward(layer: nn.Linear, x: Tensor) -> Tensor:
+    def forward(layer: nn.Linear, rounded: bool, x: Tensor) -> Tensor:
+        many = device.type == "cpu" and x.dim() == 2 and len(x) > ROWS
         with mixed.forward_context():
-            return nn.Linear.forward(layer, x).to(x.dtype)
+            y = nn.Linear.forward(layer, _filled_up(x) if many else x)[: len(x)]
+        return y if rounded else y.to(layer.weight.dtype)
 
+    inner = {layer for part in model.modules() if isinstance(part, MLP) for layer in part.inner}
     for layer in model.modules():
         if isinstance(layer, nn.Linear):
-            layer.forward = partial(forward, layer)  # type: ignore[method-assign]
+            layer.forward = partial(  # type: ignore[method-assign]
+                forward, layer, layer in inner
+            )

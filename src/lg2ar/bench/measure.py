@@ -10,19 +10,26 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
 from torch._C._autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
+from lg2ar import experiment
 from lg2ar.config import Config
 from lg2ar.data.dataset import Dataset
 from lg2ar.devices import device_name
-from lg2ar.experiment import pretrain
 from lg2ar.records import EpochRecord, versions
 
 GIGABYTE = 1e9
+
+# How the profiler names what the driver does by itself.
+COPIES = ("Memcpy", "Memset")
+# Parts of the names of the libraries' matrix products; cuBLAS calls its newest ones nvjet.
+PRODUCTS = ("gemm", "cutlass", "gemv", "nvjet")
+PRODUCTS_ON_CPU = ("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm")
 
 
 @dataclass(frozen=True)
@@ -100,7 +107,7 @@ def train(dataset: Dataset, config: Config, device: torch.device, plan: Plan) ->
         before = time.perf_counter()
 
     start = time.perf_counter()
-    pretrain(dataset, config, device=device, on_epoch=look)
+    experiment.pretrain(dataset, config, device=device, on_epoch=look)
     seen.run_seconds = time.perf_counter() - start
     return seen
 
@@ -122,16 +129,38 @@ class Kernels:
     top: list[tuple[str, float, float]]
 
 
-def kernels(dataset: Dataset, config: Config, device: torch.device, plan: Plan) -> Kernels:
-    """Profile whole epochs after the warm-up: kernels on CUDA, operations on a CPU."""
+def kernels(
+    dataset: Dataset,
+    config: Config,
+    device: torch.device,
+    plan: Plan,
+    seeds: Sequence[int] | None = None,
+) -> Kernels:
+    """Profile whole epochs after the warm-up: kernels on CUDA, operations on a CPU.
+
+    Args:
+        dataset: What is trained on.
+        config: The settings; ``plan`` says how long.
+        device: Where.
+        plan: Epochs before the profile, at least one, and in it.
+        seeds: Runs to train with :func:`lg2ar.experiment.pretrain_many`; None for the config's own.
+
+    Returns:
+        The work of a step. Seeds that are trained together take their steps together: a step is one
+        of all of them, and is counted once. Where they cannot be, as on a CPU, they go one after
+        the other; then the last one alone is in the profile, and a step is one of this seed.
+    """
     plan = Plan(max(1, plan.warmup), plan.repeat)  # the profiler starts at an epoch's end
     config = config.replace(epochs=plan.warmup + plan.repeat, patience=0)
     kind = ProfilerActivity.CUDA if device.type == "cuda" else ProfilerActivity.CPU
     watch = profile(activities=[kind], acc_events=True)
     steps = 0
+    last = 0 if seeds is None else len(seeds) - 1
 
-    def look(record: EpochRecord) -> None:
+    def look(place: int, record: EpochRecord) -> None:
         nonlocal steps
+        if place != last:  # an epoch of all ends when the last seed tells of it
+            return
         if record.epoch > plan.warmup:
             steps += record.steps
         if device.type == "cuda" and torch.cuda.is_available():
@@ -141,9 +170,12 @@ def kernels(dataset: Dataset, config: Config, device: torch.device, plan: Plan) 
         if record.epoch == plan.warmup + plan.repeat:
             watch.stop()  # here, so that what follows training is not in it
 
-    pretrain(dataset, config, device=device, on_epoch=look)
+    if seeds is None:
+        experiment.pretrain(dataset, config, device=device, on_epoch=partial(look, 0))
+    else:
+        experiment.pretrain_many(dataset, config, seeds, device=device, on_epoch=look)
     times, counts = _events(watch, device)
-    copies = {name for name in times if name.startswith(("Memcpy", "Memset"))}
+    copies = {name for name in times if name.startswith(COPIES)}
     largest = sorted(times.items(), key=lambda item: -item[1])
     return Kernels(
         milliseconds=sum(ms for name, ms in times.items() if name not in copies) / steps,
@@ -151,6 +183,31 @@ def kernels(dataset: Dataset, config: Config, device: torch.device, plan: Plan) 
         launches=sum(count for name, count in counts.items() if name not in copies) / steps,
         top=[(name, ms / steps, counts[name] / steps) for name, ms in largest],
     )
+
+
+def by_kind(work: Kernels) -> dict[str, float]:
+    """Milliseconds a step of each kind of kernel; they add up to ``work.milliseconds``.
+
+    Returns:
+        ``products`` of matrices, the GRU's ``recurrence``, ``aggregation`` over neighbours and
+        graphs, and the ``rest``. The plain step has only the libraries' kernels: there the second
+        and third are in the rest.
+    """
+    kinds = dict.fromkeys(("products", "recurrence", "aggregation", "rest"), 0.0)
+    for name, milliseconds, _ in work.top:
+        if not name.startswith(COPIES):
+            kinds[_kind(name)] += milliseconds
+    return kinds
+
+
+def _kind(name: str) -> str:
+    if name in PRODUCTS_ON_CPU or any(part in name.lower() for part in PRODUCTS):
+        return "products"
+    if name.startswith("recur"):
+        return "recurrence"
+    if name.startswith(("aggregate", "pair_products", "segment_sum")):
+        return "aggregation"
+    return "rest"
 
 
 def _events(watch: profile, device: torch.device) -> tuple[dict[str, float], dict[str, int]]:

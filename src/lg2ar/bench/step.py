@@ -124,7 +124,7 @@ def _plain(
 
 def top_table(made: Mapping[str, Any]) -> list[str]:
     """The largest kernels or operations of a record in lines to print."""
-    what = "kernel" if made["kernel_ms"] is not None else "operation"
+    what = "operation" if made["device"].startswith("cpu") else "kernel"
     lines = [f"{'ms a step':>10} {'calls':>8}  {what}"]
     lines += [f"{ms:10.3f} {calls:8.1f}  {name[:80]}" for name, ms, calls in made["top"]]
     return lines

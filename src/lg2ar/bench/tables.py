@@ -42,6 +42,8 @@ def line(told: Record) -> str:
             f"{told['resting_difference']:.1e} with weights at rest, "
             f"{told['largest_difference']:.1e} in training"
         )
+        if told.get("kinds"):
+            parts[-1] += f"; {_profile(told)}"
     elif told["bench"] == "huge" and told["step_ms"] is None:
         parts.append(
             f"{told['seconds']:.1f} s, {told['cpu_seconds']:.1f} s of the processor; "
@@ -69,6 +71,15 @@ def line(told: Record) -> str:
     else:
         parts.append(_epochs(told))
     return " ".join(parts)
+
+
+def _profile(told: Record) -> str:
+    what = "operations" if told["device"].startswith("cpu") else "kernels"
+    shares = ", ".join(f"{kind} {ms:.2f}" for kind, ms in told["kinds"].items())
+    return (
+        f"{told['one_step_ms']:.2f} and {told['step_ms']:.2f} ms a step, {what} "
+        f"{told['kernel_ms']:.2f} ms in {told['launches']:.0f} launches ({shares})"
+    )
 
 
 def _epochs(told: Record) -> str:
@@ -170,25 +181,29 @@ class Bench:
         return _table(head, rows, found.values())
 
     def cpu_steps(self) -> str:
-        """LG2AR and PyG's own expressions of it on a processor, each with ours of the same run."""
-        ours: dict[str, Record] = {}
-        runs: dict[str, dict[str, Record]] = {}
+        """LG2AR and PyG's own expressions of it on a processor, each with ours of the same run.
+
+        PyG's multiply in float32 whatever ours do.
+        """
+        ours: dict[tuple[str, str], Record] = {}
+        runs: dict[tuple[str, str], dict[str, Record]] = {}
         for r in self.records:
             if r["bench"] == "step" and r["device"].startswith("cpu") and r["shape"] == "preset":
+                key = r["dataset"], _plain_precision(r)
                 if r["method"] == "lg2ar":
-                    ours[r["dataset"]] = r
-                elif r["method"].startswith("pyg") and r["dataset"] in ours:
-                    beside = runs.setdefault(r["dataset"], {})
-                    beside |= {"lg2ar": ours[r["dataset"]], r["method"]: r}
+                    ours[key] = r
+                elif r["method"].startswith("pyg") and key in ours:
+                    beside = runs.setdefault(key, {})
+                    beside |= {"lg2ar": ours[key], r["method"]: r}
         rows = []
-        for name in (name for name in ORDER if name in runs):
-            row = [name, _with_spread(runs[name]["lg2ar"])]
+        for key in sorted(runs, key=lambda key: (key[1] != "float32", ORDER.index(key[0]))):
+            row = [*key, _with_spread(runs[key]["lg2ar"])]
             for method in ("pyg", "pyg, graph by graph"):
-                other = runs[name].get(method)
-                seconds = _get(runs[name]["lg2ar"], "seconds_per_epoch")
+                other = runs[key].get(method)
+                seconds = _get(runs[key]["lg2ar"], "seconds_per_epoch")
                 row += [_with_spread(other), _ratio(_get(other, "seconds_per_epoch"), seconds)]
             rows.append(row)
-        head = "data set | LG2AR, s | PyG, s | times | PyG graph by graph, s | times"
+        head = "data set | precision | LG2AR, s | PyG, s | times | PyG graph by graph, s | times"
         return _table(head, rows, [r for run in runs.values() for r in run.values()])
 
     def cpu_runs(self) -> str:
@@ -361,6 +376,34 @@ class Bench:
         )
         return _table(head, rows, found.values())
 
+    def seeds_profile(self) -> str:
+        """Where the time of ten seeds together goes, beside three times that of one."""
+        found = self.last("cuda", ["seeds"], given=lambda r: "kinds" in r and r["seeds"] == 10)
+        goals = targets()["h200"]["seeds_ratio"]
+        rows = []
+        for name in sorted(ORDER, key=lambda name: goals[name]):  # those of three times first
+            told = found.get((name, "lg2ar"))
+            if told is None and goals[name] > 3:
+                continue  # three times is asked of the small sets only
+            kinds = None if told is None else told["kinds"]
+            rows.append(
+                [
+                    name,
+                    _of(told, "one_step_ms"),
+                    NOT_RUN if told is None else _number(3 * told["one_step_ms"]),
+                    _of(told, "step_ms"),
+                    _of(kinds, "products"),
+                    _of(kinds, "recurrence"),
+                    _of(kinds, "aggregation"),
+                    _of(kinds, "rest"),
+                ]
+            )
+        head = (
+            "data set | one, ms a step | three times that | ten together, ms | products, ms "
+            "| recurrence | aggregation | rest"
+        )
+        return _table(head, rows, found.values())
+
     def coins(self) -> str:
         """Runs together, and what they would take if their coins always fell alike."""
         found = {
@@ -496,6 +539,12 @@ def _is_of_the_study(run: Record) -> bool:
     # The same runs may have been made once more, to be read in yet other ways.
     read_as = {reading["protocol"] for reading in run["evaluations"]}
     return {"strict", "paper"} <= read_as and not run["device"].startswith("cpu")
+
+
+def _plain_precision(told: Record) -> str:
+    """What the plain step multiplies in: it does not know tf32."""
+    asked = told.get("config", {}).get("precision")
+    return "bf16-mixed" if asked == "bf16-mixed" else "float32"
 
 
 def _by_size(

@@ -42,6 +42,9 @@ RepeatOption = Annotated[
 WarmupOption = Annotated[
     int | None, typer.Option(min=0, help="Epochs before these; default: 2 on a CPU, 10 on CUDA.")
 ]
+ProfileOption = Annotated[
+    bool, typer.Option("--profile", help="Show the largest kernels (CPU: operations) too.")
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="As JSON lines, for scripts.")]
 OutOption = Annotated[
     Path | None, typer.Option(help="File to append the results to, a JSON line each.")
@@ -58,9 +61,7 @@ def step(
     setting: SettingOption = None,
     repeat: RepeatOption = None,
     warmup: WarmupOption = None,
-    profile: Annotated[
-        bool, typer.Option("--profile", help="Show the largest kernels (CPU: operations) too.")
-    ] = False,
+    profile: ProfileOption = False,
     against: Annotated[
         str | None, typer.Option(help="pyg: time PyG's own expression of the step too (CPU).")
     ] = None,
@@ -217,12 +218,14 @@ def seeds(
     preset: PresetOption = "paper",
     shape: ShapeOption = "preset",
     setting: SettingOption = None,
+    profile: ProfileOption = False,
     as_json: JsonOption = False,
     out: OutOption = None,
     data: DataOption = None,
 ) -> None:
     """Time many seeds of one setting in one process against one, and compare their losses."""
     from lg2ar.bench.seeds import measure_seeds
+    from lg2ar.bench.step import top_table
     from lg2ar.bench.tables import ORDER
     from lg2ar.devices import choose_device
 
@@ -236,9 +239,11 @@ def seeds(
         preset=preset,
         shape=shape,
         changes=read_settings(None, setting, None),
+        profiled=profile,
     )
-    for _ in _told(made, as_json, out):
-        pass
+    for told in _told(made, as_json, out):
+        if profile and not as_json:
+            print("\n".join(top_table(told)), flush=True)
 
 
 @bench.command()

@@ -110,11 +110,8 @@ class Ledger:
         self._records.setdefault(key, []).append(record)
 
     def _same(self, planned: Planned) -> list[dict[str, Any]]:
-        config = planned.config
         found = self._records.get(self.key(planned), [])
-        if config.step == "auto":  # however it was done
-            return found
-        return [run for run in found if _as_asked(config, run["config"])]
+        return [run for run in found if _as_asked(planned.config, run["config"])]
 
     def _done(self, planned: Planned) -> dict[str, dict[str, Any]]:
         """The last record of each protocol with these settings."""
@@ -125,10 +122,14 @@ class Ledger:
 
 def _as_asked(config: Config, done: Mapping[str, Any]) -> bool:
     """Whether steps were done as settings want them, or as they had to be instead."""
-    step = done.get("step", "plain")  # before there was a choice
+    step, precision = done.get("step", "plain"), done.get("precision", "float32")
+    if "bf16-mixed" in (config.precision, precision):
+        return bool(precision == config.precision)
     if config.step == "plain":
         return bool(step == "plain")
-    return bool(step == "plain" or done["precision"] == config.precision)
+    if config.step == "auto" and config.precision == "tf32":  # nobody asked for either
+        return True
+    return bool(step == "plain" or precision == config.precision)
 
 
 def _key(dataset: str, config: dict[str, Any]) -> str:
