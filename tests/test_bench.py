@@ -349,6 +349,13 @@ def test_plain_pyg_is_measured_beside_ours() -> None:
     row = Bench([*made, later]).cpu_steps().splitlines()[-1].split(" | ")
     assert (*row[:2], row[4]) == ("| mutag", "float32", f"{seconds[1] / seconds[0]:.1f}")
     rounded = [{**r, "config": {**r["config"], "precision": "bf16-mixed"}} for r in made]
+    toys = [{**r, "dataset": "toy-graphs"} for r in made]  # which no table has
+    assert Bench([*toys, *made]).cpu_steps() == Bench(made).cpu_steps()
+    tops = [
+        [{**r, "top": [(name, 1.0, 1.0)]}]
+        for r, name in zip((made[0], rounded[0]), "ab", strict=True)
+    ]
+    assert Bench([*tops[0], *tops[1]]).profile("cpu") == Bench(tops[0]).profile("cpu")
     rounded[0]["seconds_per_epoch"] /= 2
     table = Bench([*rounded, *made]).cpu_steps().splitlines()
     assert table[-2].split(" | ")[:5] == row[:5]  # each with its own

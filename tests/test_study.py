@@ -618,26 +618,34 @@ def test_plain_steps_are_not_taken_for_captured_ones(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("done", "asked", "known"),
     [
-        ("tf32", "tf32", True),
-        ("float32", "tf32", True),  # the default: as the device at hand does it
-        ("bf16-mixed", "tf32", False),
-        ("float32", "float32", True),
-        ("tf32", "float32", False),
-        ("bf16-mixed", "bf16-mixed", True),
-        ("tf32", "bf16-mixed", False),
-        ("float32", "bf16-mixed", False),
+        ({"step": "captured", "precision": "tf32"}, "tf32", True),
+        ({"step": "captured", "precision": "float32"}, "tf32", True),  # the default: either
+        ({"step": "plain", "precision": "bf16-mixed"}, "tf32", False),
+        ({"step": "captured", "precision": "float32"}, "float32", True),
+        ({"step": "captured", "precision": "tf32"}, "float32", False),
+        ({"step": "plain", "precision": "bf16-mixed"}, "float32", False),
+        ({"step": "plain", "precision": "bf16-mixed"}, "bf16-mixed", True),
+        ({"step": "captured", "precision": "tf32"}, "bf16-mixed", False),
+        ({"step": "plain", "precision": "float32"}, "bf16-mixed", False),
+        ({}, "tf32", True),  # before there was a choice
+        ({}, "float32", True),
+        ({}, "bf16-mixed", False),
     ],
 )
+@pytest.mark.parametrize("step", ["auto", "captured"])
 def test_a_run_of_another_precision_is_not_the_one_asked_for(
-    tmp_path: Path, done: str, asked: str, known: bool
+    tmp_path: Path, done: dict[str, str], asked: str, known: bool, step: str
 ) -> None:
+    if (step, asked, done.get("precision")) == ("captured", "tf32", "float32"):
+        known = False  # asked for by name, it is what it was done in
     path = tmp_path / "records.jsonl"
     run_all(some(), path)
     (record,) = lines(path)
-    step = "plain" if done == "bf16-mixed" else "captured"
-    record["config"] |= {"step": step, "precision": done}
+    for key in ("step", "precision"):
+        del record["config"][key]
+    record["config"] |= done
     path.write_text(json.dumps(record) + "\n")
-    (planned,) = some(settings={**SMALL, "precision": asked})
+    (planned,) = some(settings={**SMALL, "precision": asked, "step": step})
     assert Ledger(path).missing(planned, ["strict"]) == ([] if known else ["strict"])
 
 

@@ -234,7 +234,8 @@ def multiply_in_bfloat16(model: nn.Module, device: torch.device) -> None:
     def forward(layer: nn.Linear, rounded: bool, x: Tensor) -> Tensor:
         many = device.type == "cpu" and x.dim() == 2 and len(x) > ROWS
         with mixed.forward_context():
-            y = nn.Linear.forward(layer, _filled_up(x) if many else x)[: len(x)]
+            y = nn.Linear.forward(layer, _filled_up(x) if many else x)
+        y = y[: len(x)] if many else y
         return y if rounded else y.to(layer.weight.dtype)
 
     inner = {layer for part in model.modules() if isinstance(part, MLP) for layer in part.inner}

@@ -188,6 +188,8 @@ class Bench:
         ours: dict[tuple[str, str], Record] = {}
         runs: dict[tuple[str, str], dict[str, Record]] = {}
         for r in self.records:
+            if r["dataset"] not in ORDER:
+                continue
             if r["bench"] == "step" and r["device"].startswith("cpu") and r["shape"] == "preset":
                 key = r["dataset"], _plain_precision(r)
                 if r["method"] == "lg2ar":
@@ -208,7 +210,7 @@ class Bench:
 
     def cpu_runs(self) -> str:
         """Whole runs on a processor."""
-        found = self.last("cpu", ["epoch"], given=lambda r: "run_seconds" in r)
+        found = self.last("cpu", ["epoch"], given=lambda r: "run_seconds" in r and _exact(r))
         goals = targets()["cpu"]["run_seconds"]
         names = dict.fromkeys([*goals, *(name for name, _ in found)])
         rows = []
@@ -521,7 +523,7 @@ class Bench:
 
     def profile(self, device: str) -> str:
         """The largest kernels (or operations) of a step, data set by data set."""
-        found = self.last(device, ["step"], given=lambda r: bool(r.get("top")))
+        found = self.last(device, ["step"], given=lambda r: bool(r.get("top")) and _exact(r))
         rows = [
             [name, f"`{_shorter(kernel)}`", _number(ms), f"{calls:.1f}"]
             for (name, method), told in found.items()
@@ -545,6 +547,11 @@ def _plain_precision(told: Record) -> str:
     """What the plain step multiplies in: it does not know tf32."""
     asked = told.get("config", {}).get("precision")
     return "bf16-mixed" if asked == "bf16-mixed" else "float32"
+
+
+def _exact(told: Record) -> bool:
+    """Whether nothing was rounded that need not be, so that tables have one precision each."""
+    return _plain_precision(told) == "float32"
 
 
 def _by_size(
