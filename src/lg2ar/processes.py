@@ -209,8 +209,8 @@ def _give_time_to_save() -> None:
 def _filled_up(x: Tensor) -> Tensor:
     """Rows in bfloat16, with zeros up to a multiple of some.
 
-    A processor's library prepares every new shape of a product in bfloat16 for as long as the
-    product itself takes, and no two batches have the same number of nodes.
+    A processor's library prepares every new shape of a product in bfloat16, which takes time, and
+    no two batches have the same number of nodes.
     """
     return F.pad(x.to(torch.bfloat16), (0, 0, 0, -len(x) % ROWS))
 
