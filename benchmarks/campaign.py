@@ -99,39 +99,62 @@ def jobs(
     seeds: Annotated[int, typer.Option(help="Runs of each cell; 0 is the table's number.")] = 0,
     first_seed: Annotated[int, typer.Option(help="Of the first run.")] = 0,
     together: Annotated[int, typer.Option(help="Seeds of one job.")] = 10,
+    by_seed: Annotated[
+        bool, typer.Option(help="All variants of a seed in one job: records come one by one.")
+    ] = False,
     records: Annotated[Path | None, typer.Option(help="Runs that need not be done.")] = None,
 ) -> None:
-    """List the runs of a table that are not there yet, the first variant of all data sets first."""
+    """List the runs of a table that are not there yet, the first variant of all data sets first.
+
+    Variants of one seed have the same untrained encoder, so one process reads it once for all.
+    """
     layout = TABLES[table]
     ledger = Ledger(records) if records is not None and records.exists() else None
-    last = first_seed + (seeds or layout.seeds)
+    every = range(first_seed, first_seed + (seeds or layout.seeds))
     with file.open("a") as lines:
-        for variant in _words(variants) or layout.variants:
-            for name in _words(datasets) or layout.datasets:
-                level = find_benchmark(name).level
-                read_as = _words(protocols) or list(layout.read_as(level))
-                left = [
-                    one.config.seed
-                    for one in plan(
-                        table,
-                        datasets=[name],
-                        variants=[variant],
-                        seeds=range(first_seed, last),
-                        protocols=read_as,
-                        preset=preset or None,
-                    )
-                    if ledger is None or ledger.missing(one, read_as)
-                ]
-                for start in range(0, len(left), together):
-                    job = {
-                        "table": table,
-                        "dataset": name,
-                        "variant": variant,
-                        "seeds": left[start : start + together],
-                        "protocols": read_as,
-                        "preset": preset or layout.preset,
-                    }
-                    lines.write(json.dumps(job) + "\n")
+
+        def write(name: str, variants: list[str], seeds: list[int], read_as: list[str]) -> None:
+            job = {
+                "table": table,
+                "dataset": name,
+                "variants": variants,
+                "seeds": seeds,
+                "protocols": read_as,
+                "preset": preset or layout.preset,
+            }
+            lines.write(json.dumps(job) + "\n")
+
+        def left(name: str, variant: str, read_as: list[str]) -> list[int]:
+            return [
+                one.config.seed
+                for one in plan(
+                    table,
+                    datasets=[name],
+                    variants=[variant],
+                    seeds=every,
+                    protocols=read_as,
+                    preset=preset or None,
+                )
+                if ledger is None or ledger.missing(one, read_as)
+            ]
+
+        asked = _words(variants) or list(layout.variants)
+        cells = [
+            (name, _words(protocols) or list(layout.read_as(find_benchmark(name).level)))
+            for name in _words(datasets) or layout.datasets
+        ]
+        if by_seed:
+            for name, read_as in cells:
+                todo = {variant: left(name, variant, read_as) for variant in asked}
+                for seed in every:
+                    if own := [variant for variant in asked if seed in todo[variant]]:
+                        write(name, own, [seed], read_as)
+            return
+        for variant in asked:
+            for name, read_as in cells:
+                todo_seeds = left(name, variant, read_as)
+                for start in range(0, len(todo_seeds), together):
+                    write(name, [variant], todo_seeds[start : start + together], read_as)
 
 
 @app.command()
@@ -186,7 +209,7 @@ def one(jobs: Path, out: Path, taken: Path, number: int, end: float, device: str
                 word = f"{_do(job, out, number, where)} failed"
             except Exception as error:  # the others are done all the same
                 word = f"{type(error).__name__}: {error}"[:300]
-            what = " ".join(str(job.get(key)) for key in ("table", "dataset", "variant", "seeds"))
+            what = " ".join(str(job.get(key)) for key in ("table", "dataset", "variants", "seeds"))
             now = time.time()
             print(f"{now - begun:.0f} s, {number}: {what}: {word}, {now - start:.0f} s", flush=True)
             gc.collect()
@@ -225,7 +248,7 @@ def _do(job: dict[str, Any], out: Path, number: int, device: torch.device) -> in
     runs = plan(
         job["table"],
         datasets=[job["dataset"]],
-        variants=[job["variant"]],
+        variants=job["variants"],
         seeds=job["seeds"],
         protocols=job["protocols"],
         preset=job["preset"],
