@@ -27,7 +27,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
@@ -43,7 +43,7 @@ from lg2ar.data.benchmarks import BENCHMARKS, CACHE, data_root, find_benchmark
 from lg2ar.data.sources import open_source
 from lg2ar.devices import SHARERS, choose_device
 from lg2ar.study.ledger import Ledger, reproduce
-from lg2ar.study.plan import TABLES, plan
+from lg2ar.study.plan import TABLES, Planned, plan
 from lg2ar.study.runner import Runner
 
 app = typer.Typer(add_completion=False, help=__doc__, pretty_exceptions_enable=False)
@@ -51,6 +51,7 @@ HEADERS = "headers"
 APART = "|"  # a folder and a tensor's name, in the name of an array
 ENDED = 128 + signal.SIGTERM
 GRACE = 20.0  # seconds that a process has to come to its end
+Job = dict[str, Any]  # a line of the list: runs of one data set, read alike
 
 
 @app.command()
@@ -106,55 +107,61 @@ def jobs(
 ) -> None:
     """List the runs of a table that are not there yet, the first variant of all data sets first.
 
-    Variants of one seed have the same untrained encoder, so one process reads it once for all.
+    Variants of one seed have the same untrained encoder: in one job it is read once for all.
     """
     layout = TABLES[table]
     ledger = Ledger(records) if records is not None and records.exists() else None
+    asked = _words(variants) or list(layout.variants)
     every = range(first_seed, first_seed + (seeds or layout.seeds))
-    with file.open("a") as lines:
-
-        def write(name: str, variants: list[str], seeds: list[int], read_as: list[str]) -> None:
-            job = {
-                "table": table,
-                "dataset": name,
-                "variants": variants,
-                "seeds": seeds,
-                "protocols": read_as,
-                "preset": preset or layout.preset,
-            }
-            lines.write(json.dumps(job) + "\n")
-
-        def left(name: str, variant: str, read_as: list[str]) -> list[int]:
-            return [
-                one.config.seed
-                for one in plan(
-                    table,
-                    datasets=[name],
-                    variants=[variant],
-                    seeds=every,
-                    protocols=read_as,
-                    preset=preset or None,
-                )
+    left: list[Job] = []  # run by run
+    for variant in asked:
+        for name in _words(datasets) or layout.datasets:
+            read_as = _words(protocols) or list(layout.read_as(find_benchmark(name).level))
+            job: Job = {"table": table, "dataset": name, "protocols": read_as}
+            job["preset"] = preset or layout.preset
+            left += [
+                {**job, "variants": [variant], "seeds": [one.config.seed]}
+                for one in _runs(job, [variant], every)
                 if ledger is None or ledger.missing(one, read_as)
             ]
+    with file.open("a") as lines:
+        for one in _by_seed(left) if by_seed else _seeds_together(left, together):
+            lines.write(json.dumps(one) + "\n")
 
-        asked = _words(variants) or list(layout.variants)
-        cells = [
-            (name, _words(protocols) or list(layout.read_as(find_benchmark(name).level)))
-            for name in _words(datasets) or layout.datasets
-        ]
-        if by_seed:
-            for name, read_as in cells:
-                todo = {variant: left(name, variant, read_as) for variant in asked}
-                for seed in every:
-                    if own := [variant for variant in asked if seed in todo[variant]]:
-                        write(name, own, [seed], read_as)
-            return
-        for variant in asked:
-            for name, read_as in cells:
-                todo_seeds = left(name, variant, read_as)
-                for start in range(0, len(todo_seeds), together):
-                    write(name, [variant], todo_seeds[start : start + together], read_as)
+
+def _by_seed(runs: list[Job]) -> list[Job]:
+    """One job for all variants of a seed."""
+    found: dict[tuple[str, int], Job] = {}
+    for run in runs:
+        own = found.setdefault((run["dataset"], run["seeds"][0]), {**run, "variants": []})
+        own["variants"] += run["variants"]
+    return list(found.values())
+
+
+def _seeds_together(runs: list[Job], most: int) -> list[Job]:
+    """One job for so many seeds of a variant."""
+    found: dict[tuple[str, str], list[int]] = {}
+    firsts: dict[tuple[str, str], Job] = {}
+    for run in runs:
+        key = run["variants"][0], run["dataset"]
+        firsts.setdefault(key, run)
+        found.setdefault(key, []).extend(run["seeds"])
+    return [
+        {**firsts[key], "seeds": seeds[start : start + most]}
+        for key, seeds in found.items()
+        for start in range(0, len(seeds), most)
+    ]
+
+
+def _runs(job: Job, variants: Sequence[str], seeds: Iterable[int]) -> list[Planned]:
+    return plan(
+        job["table"],
+        datasets=[job["dataset"]],
+        variants=variants,
+        seeds=seeds,
+        protocols=job["protocols"],
+        preset=job["preset"],
+    )
 
 
 @app.command()
@@ -239,20 +246,13 @@ def _take(mark: Path) -> bool:
     return True
 
 
-def _do(job: dict[str, Any], out: Path, number: int, device: torch.device) -> int:
+def _do(job: Job, out: Path, number: int, device: torch.device) -> int:
     if "table" not in job:  # settings that presets.py asks for
         record = presets.measure(job, device, presets.Memory())
         with (out / f"search-{number}.jsonl").open("a") as lines:
             lines.write(json.dumps(record) + "\n")
         return int(record["failed"] is not None)
-    runs = plan(
-        job["table"],
-        datasets=[job["dataset"]],
-        variants=job["variants"],
-        seeds=job["seeds"],
-        protocols=job["protocols"],
-        preset=job["preset"],
-    )
+    runs = _runs(job, job["variants"], job["seeds"])
     ledger = Ledger(out / f"{job['table']}-{number}.jsonl")
     return reproduce(
         runs,

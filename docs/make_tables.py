@@ -22,6 +22,7 @@ from lg2ar.config import Config
 from lg2ar.data.benchmarks import find_benchmark
 from lg2ar.demo import SETTINGS
 from lg2ar.protocols import OLDER, OLDER_EPOCHS
+from lg2ar.report.ablation import part_gains
 from lg2ar.report.cells import Cell, cells
 from lg2ar.report.layouts import render
 from lg2ar.report.questions import by_epochs, findings, policies, probe_scaling
@@ -250,6 +251,9 @@ TABLES: dict[str, Callable[[], str]] = {
         read_records(ROOT / "results" / "graph.jsonl"), ("findings", "grid", "long")
     ),
     "findings, few labels": few_labels,
+    "findings, ablation": lambda: part_gains(
+        read_records(ROOT / "results" / "ablation.jsonl"), "findings"
+    ),
     "results, policies": compared_policies,
     "results, encoders": encoders,
     "bench, precision": precisions,

@@ -70,8 +70,8 @@ def test_jobs_come_variant_by_variant_in_parts(campaign: ModuleType, tmp_path: P
     asked = ["--datasets", "mutag,dd", "--variants", "gru,random", "--together", "4"]
     call(campaign, "jobs", file, "graph", *asked, "--first-seed", "10", "--preset", "findings")
     found = lines(file)
-    assert [(job["variant"], job["dataset"], len(job["seeds"])) for job in found] == [
-        (variant, name, number)
+    assert [(job["variants"], job["dataset"], len(job["seeds"])) for job in found] == [
+        ([variant], name, number)
         for variant in ("gru", "random")
         for name in ("mutag", "dd")
         for number in (4, 4, 2)
@@ -79,6 +79,23 @@ def test_jobs_come_variant_by_variant_in_parts(campaign: ModuleType, tmp_path: P
     assert found[1]["seeds"] == [14, 15, 16, 17]
     assert found[0]["preset"] == "findings"
     assert found[0]["protocols"] == list(TABLES["graph"].protocols)
+
+
+def test_jobs_by_seed_have_the_variants_that_are_left(campaign: ModuleType, tmp_path: Path) -> None:
+    file, kept = tmp_path / "jobs.jsonl", tmp_path / "kept.jsonl"
+    (done,) = plan("graph", datasets=["dd"], variants=["random"], seeds=[1], preset="findings")
+    evaluation = {"protocol": "strict", "epoch": 0, "selection": None, "accuracy": [50.0]}
+    record = {"task": asdict(done.task), "config": done.config.to_dict()}
+    kept.write_text(json.dumps({**record, "evaluations": [evaluation]}) + "\n")
+    asked = ["--datasets", "mutag,dd", "--variants", "gru,random", "--seeds", "2", "--by-seed"]
+    asked += ["--preset", "findings", "--protocols", "strict", "--records", str(kept)]
+    call(campaign, "jobs", file, "graph", *asked)
+    assert [(job["dataset"], job["seeds"], job["variants"]) for job in lines(file)] == [
+        ("mutag", [0], ["gru", "random"]),
+        ("mutag", [1], ["gru", "random"]),
+        ("dd", [0], ["gru", "random"]),
+        ("dd", [1], ["gru"]),
+    ]
 
 
 def test_workers_do_each_job_once_and_what_they_did_is_merged(

@@ -288,6 +288,26 @@ def test_untrained_comes_from_the_start_of_other_runs_each_seed_once() -> None:
     assert one(late, variant="deepset").difference is None  # another's start is not its own
 
 
+def test_raw_features_are_a_row_of_their_own() -> None:
+    """They were never trained, and say nothing of what encoders are before training."""
+    at: dict[str, Any] = {"dataset": "amazon-photo", "level": "node", "table": "node"}
+    records = [
+        run(score("strict", 0, 91), method="features", variant=None, seed=0, **at),
+        run(score("strict", 0, 93), method="features", variant=None, seed=1, **at),
+        trained(95, before=90, seed=0, variant="gru", **at),
+    ]
+    (cell,) = ours(records, "node", method="features")
+    assert (cell.runs, cell.mean, cell.selection) == (2, 92, "untrained")
+    assert cell.published_mean == 78.5  # the paper's raw features
+    assert cell.untrained_mean is cell.difference is None
+    (start,) = ours(records, "node", method="untrained")
+    assert (start.runs, start.mean) == (1, 90)
+    text = render(cells(records, "node"), "node", "md")
+    (line,) = [line for line in text.splitlines() if line.startswith("| Raw Features |")]
+    assert "trained" not in line
+    assert "92.0" in line
+
+
 def test_untrained_is_one_encoder_alone() -> None:
     """Runs with an encoder of another kind are compared with themselves before training alone."""
     kinds: dict[str, Any] = {

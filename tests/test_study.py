@@ -15,13 +15,14 @@ import torch
 
 from lg2ar import cli, devices
 from lg2ar.benchmarks import questions
+from lg2ar.data.features import FeatureRecipe
 from lg2ar.data.sources import open_source
 from lg2ar.encoders import Encoder
 from lg2ar.errors import InputError, NonFiniteLossError
 from lg2ar.experiment import pretrain
 from lg2ar.fast import arrangement
 from lg2ar.finetuning import Curve, Split, fine_tune, semi_splits
-from lg2ar.protocols import Reader, node_splits
+from lg2ar.protocols import Memory, Reader, node_splits
 from lg2ar.records import StudyRecord, Task
 from lg2ar.study import runner as runner_module
 from lg2ar.study.ledger import Ledger, reproduce
@@ -67,8 +68,8 @@ def epochs(record: StudyRecord, protocol: str) -> list[int]:
 
 def test_the_tables_are_the_papers() -> None:
     count = {name: len(plan(name)) for name in TABLES}
-    assert count["graph"] == 8 * 7 * 10
-    assert count["node"] == 7 * 6 * 20
+    assert count["graph"] == 8 * 8 * 10
+    assert count["node"] == 7 * 7 * 20
     assert count["semi"] == 5 * 3 * 5
     assert count["ablation"] == 7 * (4 + 4 + 6) * 5
     assert count["cost"] == 8 * 2
@@ -188,6 +189,57 @@ def test_every_variant_runs(name: str) -> None:
     accuracy = np.mean(record.evaluations[-1].accuracy)
     assert accuracy > 60  # rings and stars
     assert (record.task.variant is None) == (planned.task.method != "lg2ar")
+
+
+class Rows(Memory):
+    """Keeps what it is asked about."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: dict[str, torch.Tensor] = {}
+
+    def accuracy(self, reader: Reader, protocol: str, rows: torch.Tensor) -> list[float]:
+        self.seen[protocol] = rows
+        return super().accuracy(reader, protocol, rows)
+
+
+@pytest.mark.parametrize("smoothing", [0, 2])
+@pytest.mark.parametrize(
+    ("name", "readout"), [("tu:TINY", "sum"), ("tu:TINY", "log-sum"), ("wikics", "mean")]
+)
+def test_features_are_read_without_a_network(name: str, readout: str, smoothing: int) -> None:
+    settings = {"features": "degree-and-one-hot" if name == "tu:TINY" else "auto"}
+    more = {"smoothing": smoothing, "readout": readout}
+    (planned,) = some(datasets=[name], variants=["features"], settings={**settings, **more})
+    dataset, rows = open_source(name), Rows()
+    record = Runner(torch.device("cpu"), memory=rows).run(planned, dataset, ["strict", "paper"])
+    graph = FeatureRecipe.of(planned.config, dataset).apply(dataset)
+    mixed = torch.eye(graph.num_nodes)
+    mixed.index_put_((graph.edge_index[1], graph.edge_index[0]), torch.ones(1), accumulate=True)
+    by_root = mixed.sum(dim=1).rsqrt()
+    mixed = by_root[:, None] * mixed * by_root
+    expected = graph.x
+    for _ in range(smoothing):
+        expected = mixed @ expected
+    if name == "tu:TINY":
+        each = [expected[graph.batch == place].sum(dim=0) for place in range(len(dataset))]
+        expected = torch.stack(each)
+        if readout == "log-sum":
+            expected = expected.sign() * expected.abs().log1p()
+    assert rows.seen.keys() == {"strict", "paper"}
+    for seen in rows.seen.values():
+        torch.testing.assert_close(seen, expected)
+    assert [(e.protocol, e.epoch) for e in record.evaluations] == [("strict", 0), ("paper", 0)]
+    assert (record.epochs, record.losses, record.task.method) == (0, [], "features")
+
+
+def test_features_have_no_network_to_fine_tune_or_to_time() -> None:
+    words = "variant 'features' has no network to fine-tune"
+    for table, protocols in (("semi", ["semi", "strict"]), ("cost", [])):
+        with pytest.raises(InputError, match=words):
+            some(table, variants=["features"], protocols=protocols)
+    (planned,) = some("semi", variants=["features"], protocols=["semi-frozen"])
+    assert planned.task.method == "features"
 
 
 @pytest.fixture

@@ -189,6 +189,13 @@ class Own(nn.Module):
         return h
 
 
+def read_out(nodes: Tensor, graph: GraphBatch, kind: ReadOut) -> Tensor:
+    """One row for each graph, of its nodes' rows ``[N, d]``."""
+    pool = segment_mean if kind == "mean" else segment_sum
+    graphs = pool(nodes, graph.batch, graph.num_graphs)
+    return signed_log(graphs) if kind == "log-sum" else graphs
+
+
 class Encoder(nn.Module):
     r"""Graph network, read-out and two projection heads: :math:`g_\omega` and :math:`g_\theta`.
 
@@ -242,11 +249,7 @@ class Encoder(nn.Module):
         """Encode nodes and graphs before the projection heads."""
         with rows_of_nodes(view.num_nodes):
             nodes = self.network(view)
-        pool = segment_mean if self.readout == "mean" else segment_sum
-        graphs = pool(nodes, view.batch, view.num_graphs)
-        if self.readout == "log-sum":
-            graphs = signed_log(graphs)
-        return Encoding(nodes=nodes, graphs=graphs)
+        return Encoding(nodes=nodes, graphs=read_out(nodes, view, self.readout))
 
     def forward(self, view: GraphBatch) -> Encoding:
         """Encode nodes ``[N, d_h]`` and graphs ``[B, d_h]`` of a prepared batch or view."""

@@ -52,7 +52,9 @@ _ENCODER = (
     *("features", "degree_cap", "walk_length", "row_normalise"),
 )
 
-_METHODS = ("supervised", "infograph", "graphcl", "", "lg2ar", UNTRAINED)  # "" is any other
+FEATURES = "features"  # a method without a network
+UNLEARNED = (FEATURES, UNTRAINED)
+_METHODS = ("supervised", FEATURES, "infograph", "graphcl", "", "lg2ar", UNTRAINED)  # "": others
 _PROTOCOLS = (
     *("paper", "paper-scaled", "strict", "paper-300", "strict-300"),
     *("infograph-rbf", "nested", "semi", "semi-frozen"),
@@ -179,6 +181,11 @@ def _accuracy_cells(runs: Sequence[Run], table: str, rows: Sequence[Published]) 
     for row, members in groups.items():
         if row.method == UNTRAINED:
             continue
+        if row.method == FEATURES:
+            printed = find_printed(rows, table, members[0].run)
+            for (protocol, _), values in _starts(members).items():
+                made.append(_cell(row, protocol, UNTRAINED, values, {}, printed))
+            continue
         start = groups.get(_control_of(row), [])
         fits = start and _same_encoder(start[0].run, members[0].run)
         control = own[_control_of(row)] if fits else {}
@@ -300,7 +307,7 @@ def _controls(
     another encoder than the first row's.
     """
     rank = {name: place for place, name in enumerate(VARIANTS[table])}
-    rows = [row for row in groups if row.method not in ("supervised", UNTRAINED)]
+    rows = [row for row in groups if row.method not in ("supervised", *UNLEARNED)]
     rows.sort(key=lambda row: (row.method != "lg2ar", rank.get(row.variant or "", len(rank))))
     members: dict[_Row, list[_Scored]] = {}
     for row in rows:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from lg2ar.benchmarks import captions
 from lg2ar.errors import InputError
-from lg2ar.report.cells import PUBLISHED, UNTRAINED, Cell, protocol_place
+from lg2ar.report.cells import PUBLISHED, UNLEARNED, UNTRAINED, Cell, protocol_place
 from lg2ar.report.rows import label, printed_rows
 from lg2ar.report.summary import summary
 
@@ -148,7 +148,7 @@ def _our_block(
             continue  # run, but never evaluated in this way
         group, name = label(table, method, variant)
         lines = {
-            "" if method == UNTRAINED or table == "cost" else "trained": {
+            "" if method in UNLEARNED or table == "cost" else "trained": {
                 d: NOT_RUN if d in unrun else _measured(mine.get(d), table) for d in datasets
             },
             "untrained": {d: _untrained(mine.get(d)) for d in datasets},
@@ -197,7 +197,7 @@ def _note(shown: Sequence[Cell], table: str) -> str:
             "Mean ± standard deviation over runs. Gigabytes are of the device's memory on CUDA, "
             "of the whole process's elsewhere."
         )
-    told = _selections([cell for cell in shown if cell.method != UNTRAINED], table)
+    told = _selections([cell for cell in shown if cell.method not in UNLEARNED], table)
     without = "without pre-training" if table == "semi" else "untrained"
     return (
         f"Epoch: {told or UNTRAINED}. Percent, mean ± standard deviation over runs; difference: to "

@@ -61,7 +61,7 @@ def policies(records: Iterable[Mapping[str, Any]], preset: str) -> str:
         if (run.method, run.preset) != ("lg2ar", preset) or run.variant not in POLICIES:
             continue
         for protocol in (PROTOCOL, OLDER[PROTOCOL]):
-            if score := _score(run, protocol):
+            if score := before_and_after(run, protocol):
                 own = found.setdefault(run.dataset, {}).setdefault(protocol, {})
                 own.setdefault(run.variant, {})[run.seed] = score[1]
                 groups.setdefault((run.dataset, run.variant), []).append(run)
@@ -82,13 +82,13 @@ def policies(records: Iterable[Mapping[str, Any]], preset: str) -> str:
             else NONE
             for p in POLICIES
         ]
-        gain = NONE
+        gained = NONE
         if shared and {"gru", "random"} <= own.keys():
             pairs = [(own["gru"][seed], own["random"][seed]) for seed in shared]
-            gain = _gain([learned - random for learned, random in pairs], figures=2)
+            gained = gain([learned - random for learned, random in pairs], figures=2)
             both.append(_means(pairs))
         name = marked(dataset, protocol)
-        lines.append(f"| {name} | {len(shared)} | {' | '.join(cells)} | {gain} |")
+        lines.append(f"| {name} | {len(shared)} | {' | '.join(cells)} | {gained} |")
     if both:
         first, second = _means(both)
         lines.append(f"| mean | | {first:.2f} | | {second:.2f} | {first - second:+.2f} |")
@@ -121,7 +121,7 @@ def probe_scaling(records: Iterable[Mapping[str, Any]], preset: str = PRESET) ->
         cells = [f"{statistics.fmean(column):.1f}" for column in columns]
         for plain, scaled in ((0, 1), (2, 3)):
             gains = [b - a for a, b in zip(columns[plain], columns[scaled], strict=True)]
-            cells[scaled] += f"; {_gain(gains)}"
+            cells[scaled] += f"; {gain(gains)}"
         lines.append(f"| {dataset} | {len(rows)} | {' | '.join(cells)} |")
     return "\n".join(lines) if pairs else "*not run yet*"
 
@@ -151,9 +151,9 @@ def by_epochs(records: Iterable[Mapping[str, Any]], presets: Sequence[str]) -> s
                 continue
             check_alike(found[dataset, preset])
             cells = [_mean_at(curves, epoch) for epoch in (0, *EPOCH_GRID)]
-            gain = _gain([curve[max(curve)] - curve[0] for curve in curves])
+            gained = gain([curve[max(curve)] - curve[0] for curve in curves])
             about = [dataset, f"`{preset}`", str(len(curves))]
-            lines.append(f"| {' | '.join([*about, *cells, gain])} |")
+            lines.append(f"| {' | '.join([*about, *cells, gained])} |")
     return "\n".join(lines) if len(lines) > 2 else "*not run yet*"
 
 
@@ -168,7 +168,7 @@ def _read(records: Iterable[Mapping[str, Any]]) -> _Scores:
     groups: dict[tuple[str, str, str], list[Run]] = {}
     for run in read_runs(records):
         asked = (run.table, run.preset) == ("findings", PRESET)
-        score = _score(run, ANSWERED[run.level]) if asked else None
+        score = before_and_after(run, ANSWERED[run.level]) if asked else None
         if score is not None:
             key = run.dataset, run.level, run.variant or run.method
             found.setdefault(key, {})[run.seed] = score
@@ -178,7 +178,7 @@ def _read(records: Iterable[Mapping[str, Any]]) -> _Scores:
     return found
 
 
-def _score(run: Run, protocol: str) -> tuple[float, float] | None:
+def before_and_after(run: Run, protocol: str) -> tuple[float, float] | None:
     """Before training and after its last epoch; None where it was not read so."""
     read = {e.epoch: e.value for e in evaluations(run) if e.protocol == protocol}
     return (read[0], read[max(read)]) if 0 in read and len(read) > 1 else None
@@ -225,10 +225,11 @@ def _cell(scores: _Scores, dataset: str, level: str, variant: str) -> str:
     shared = sorted(found.keys() & base.keys())
     if not variant or not shared:
         return text
-    return f"{text}; {_gain([found[seed][1] - base[seed][1] for seed in shared])}"
+    return f"{text}; {gain([found[seed][1] - base[seed][1] for seed in shared])}"
 
 
-def _gain(values: Sequence[float], figures: int = 1) -> str:
+def gain(values: Sequence[float], figures: int = 1) -> str:
+    """The mean of differences with its sign, and the half width of its interval."""
     half = interval(values)
     spread = "" if half is None else f" ± {half:.{figures}f}"
     return f"{statistics.fmean(values):+.{figures}f}{spread}"

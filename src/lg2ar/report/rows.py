@@ -42,7 +42,7 @@ VARIANTS: dict[str, dict[str, tuple[str, str]]] = {
         "gigabytes": ("gigabytes", "LG2AR"),
     },
 }
-BASELINES = {"infograph": "InfoGraph", "graphcl": "GraphCL"}
+BASELINES = {"features": "Raw Features", "infograph": "InfoGraph", "graphcl": "GraphCL"}
 
 # Settings that go without saying.
 PRESETS = {"graph": "paper", "node": "paper", "semi": "semi", "ablation": "paper", "cost": "paper"}

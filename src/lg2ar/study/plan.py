@@ -106,6 +106,8 @@ VARIANTS: dict[str, Variant] = {
         },
         {"ratio": 0.8, "bound_temperature": 0.2},
     ),
+    # No network at all: what any encoder has to be above.
+    "features": Variant("features", {"method": "features", "epochs": 0, "patience": 0}),
     # The paper's numbers of epochs are for pre-training; a classifier wants more.
     "supervised": Variant(
         "supervised",
@@ -146,13 +148,13 @@ _ASKED = {
 
 _GRAPH = tuple(name for name, item in BENCHMARKS.items() if item.level == "graph")
 _NODE = tuple(name for name, item in BENCHMARKS.items() if item.level == "node")
-_CONTROLS = ("untrained", "infograph", "graphcl", "supervised")
+_CONTROLS = ("features", "untrained", "infograph", "graphcl", "supervised")
 
 TABLES: dict[str, Table] = {
     "graph": Table(_GRAPH, ("gru", "deepset", "random", *_CONTROLS), 10, ("strict", "paper")),
     "node": Table(
         _NODE,
-        ("gru", "deepset", "random", "untrained", "infograph", "supervised"),
+        ("gru", "deepset", "random", "features", "untrained", "infograph", "supervised"),
         20,
         ("strict", "paper"),
     ),
@@ -235,15 +237,20 @@ def plan(
 
 
 def _fitting(names: Sequence[str], protocols: Collection[str], *, asked: bool) -> list[str]:
-    """Leave ``supervised`` out where the protocol is one for encoders that saw no labels."""
-    if "supervised" not in names or (protocols and set(protocols) <= {"paper", "strict"}):
-        return list(names)
-    if asked:
-        raise InputError(
-            "variant 'supervised' is read under the protocols paper and strict alone; ask for "
-            "those, or leave it out."
-        )
-    return [name for name in names if name != "supervised"]
+    """Leave out what cannot be read so.
+
+    ``supervised`` is not for protocols of encoders that saw no labels, and ``features`` have no
+    network that could be fine-tuned.
+    """
+    unfit: dict[str, str] = {}
+    if not protocols or not set(protocols) <= {"paper", "strict"}:
+        unfit["supervised"] = "is read under the protocols paper and strict alone; ask for those"
+    if not protocols or "semi" in protocols:
+        unfit["features"] = "has no network to fine-tune or to time; ask for another protocol"
+    for name, why in unfit.items():
+        if asked and name in names:
+            raise InputError(f"variant '{name}' {why}, or leave it out.")
+    return [name for name in names if name not in unfit]
 
 
 def _known(name: str) -> str:

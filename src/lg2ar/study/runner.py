@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -19,7 +19,7 @@ from lg2ar.config import Config
 from lg2ar.data.dataset import Dataset
 from lg2ar.data.features import FeatureRecipe
 from lg2ar.devices import device_name, sharers
-from lg2ar.encoders import Encoder
+from lg2ar.encoders import Encoder, ReadOut, read_out
 from lg2ar.experiment import pretrain, pretrain_many
 from lg2ar.fast.arrangement import LANES, busy, numbers_of
 from lg2ar.fast.suitability import settle_step
@@ -33,6 +33,7 @@ from lg2ar.finetuning import (
 )
 from lg2ar.finetuning.together import can_be_together, fine_tune_together
 from lg2ar.graph import GraphBatch
+from lg2ar.layers import Smoothing
 from lg2ar.model import build_base_encoder, initialise_parts
 from lg2ar.protocols import (
     AT_BEST,
@@ -85,6 +86,8 @@ class Runner:
                 semi_splits(_labels(dataset), validation=name == "semi")
         if planned.task.method == "supervised":
             return self._supervised(planned, dataset, protocols)
+        if planned.task.method == "features":
+            return self._features(planned, dataset, protocols)
         return self._pretrained(planned, dataset, protocols)
 
     def _pretrained(
@@ -115,7 +118,8 @@ class Runner:
         """
         config = planned.config
         frozen = protocols and "semi" not in protocols
-        if self.device.type != "cuda" or planned.task.method == "supervised" or not frozen:
+        trained = planned.task.method not in ("supervised", "features")
+        if self.device.type != "cuda" or not trained or not frozen:
             return 1
         settled = settle_step(config, dataset.graph, self.device)
         if settled.step != "captured" or config.patience:
@@ -165,6 +169,23 @@ class Runner:
                 yield Evaluation(
                     protocol="semi", epoch=epoch, selection=selection, accuracy=accuracy
                 )
+
+    def _features(
+        self, planned: Planned, dataset: Dataset, protocols: Sequence[str]
+    ) -> StudyRecord:
+        """No network: what is given to one, smoothed and read out as its rows would be."""
+        config = planned.config
+        graph = FeatureRecipe.of(config, dataset).apply(dataset).to(self.device)
+        rows, smooth = graph.x, Smoothing()
+        for _ in range(config.smoothing):
+            rows = smooth(rows, graph)
+        if config.level == "graph":
+            rows = read_out(rows, graph, cast(ReadOut, config.readout))
+        reading = _Reading(self, planned, dataset, protocols)
+        reading(0, rows.cpu())
+        return _without_training(
+            planned, dataset, self.device, reading.evaluations, reading.clock.seconds
+        )
 
     def _supervised(
         self, planned: Planned, dataset: Dataset, protocols: Sequence[str]
@@ -319,6 +340,34 @@ def _supervised_accuracy(
     grid = [epoch for epoch in EPOCH_GRID if epoch < config.epochs] if protocol == "paper" else []
     for epoch in [*grid, config.epochs]:
         yield epoch, _percent(np.array([curve.test[epoch - 1] for curve in curves]))
+
+
+def _without_training(
+    planned: Planned,
+    dataset: Dataset,
+    device: torch.device,
+    evaluations: list[Evaluation],
+    evaluation_seconds: float,
+) -> StudyRecord:
+    return StudyRecord(
+        task=planned.task,
+        config=planned.config.to_dict(),
+        data=describe(dataset),
+        versions=versions(),
+        device=device_name(device),
+        cost={
+            "seconds": 0.0,
+            "seconds_per_epoch": 0.0,
+            "peak_memory": 0,
+            "evaluation_seconds": evaluation_seconds,
+        },
+        epochs=0,
+        heads=[],
+        losses=[],
+        draws=[],
+        probabilities=[],
+        evaluations=evaluations,
+    )
 
 
 def _record(
