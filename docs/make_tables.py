@@ -14,6 +14,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from lg2ar.bench.huge_tables import Huge
 from lg2ar.bench.scaling_chart import scaling_chart
 from lg2ar.bench.scaling_tables import Scaling
 from lg2ar.bench.tables import Bench
@@ -22,7 +23,7 @@ from lg2ar.config import Config
 from lg2ar.data.benchmarks import find_benchmark
 from lg2ar.demo import SETTINGS
 from lg2ar.protocols import OLDER, OLDER_EPOCHS
-from lg2ar.report.ablation import part_gains
+from lg2ar.report.ablation import network_gains, part_gains
 from lg2ar.report.cells import Cell, cells
 from lg2ar.report.layouts import render
 from lg2ar.report.questions import by_epochs, findings, policies, probe_scaling
@@ -251,6 +252,21 @@ TABLES: dict[str, Callable[[], str]] = {
         read_records(ROOT / "results" / "graph.jsonl"), ("findings", "grid", "long")
     ),
     "findings, few labels": few_labels,
+    "findings, network": lambda: network_gains(
+        read_records(ROOT / "results" / "graph.jsonl"),
+        "strict",
+        {"features": "findings", "degrees": "findings features=one-hot-degree"},
+        "findings",
+    ),
+    **{
+        f"findings, network at nodes, {protocol}": lambda protocol=protocol: network_gains(  # type: ignore[misc]
+            read_records(ROOT / "results" / "node.jsonl"),
+            protocol,
+            {"features": "findings", "smoothed twice": "findings smoothing=2"},
+            "searched",
+        )
+        for protocol in ("strict", "paper")
+    },
     "findings, ablation": lambda: part_gains(
         read_records(ROOT / "results" / "ablation.jsonl"), "findings"
     ),
@@ -270,10 +286,10 @@ TABLES: dict[str, Callable[[], str]] = {
     "bench, projection": lambda: bench().projection(read_records(ROOT / "results/probes.jsonl")),
     "bench, cpu steps": lambda: bench().cpu_steps(),
     "bench, cpu runs": lambda: bench().cpu_runs(),
-    "bench, huge": lambda: bench().huge(),
-    "bench, huge memory": lambda: bench().huge_memory(),
+    "bench, huge": lambda: Huge(bench().records).steps(),
+    "bench, huge memory": lambda: Huge(bench().records).memory(),
     "bench, study": lambda: bench().study(read_records(ROOT / "results/graph.jsonl"), (5, 3)),
-    "bench, huge projection": lambda: bench().huge_projection(),
+    "bench, huge projection": lambda: Huge(bench().records).projection(),
     **{
         f"bench, {name} {what}": lambda make=make, device=device: make(bench(), device)  # type: ignore[misc]
         for name, device in (("gpu", "cuda"), ("cpu", "cpu"))

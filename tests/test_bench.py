@@ -18,13 +18,15 @@ from torch._C._autograd import DeviceType
 
 from lg2ar import cli, experiment
 from lg2ar.bench import growth, measure, seeds
+from lg2ar.bench.cells import NONE, NOT_RUN
 from lg2ar.bench.generated import PER_GRAPH, collection, large_graph
 from lg2ar.bench.growth import draw_growth, fit, measure_graphs, measure_memory, measure_nodes
+from lg2ar.bench.lines import line
 from lg2ar.bench.measure import Kernels, Plan, by_kind, kernels, record, spread
 from lg2ar.bench.projection import project
 from lg2ar.bench.seeds import measure_seeds
 from lg2ar.bench.step import configure, measure_steps
-from lg2ar.bench.tables import NONE, NOT_RUN, ORDER, Bench, line
+from lg2ar.bench.tables import ORDER, Bench
 from lg2ar.bench.targets import targets
 from lg2ar.config import Config
 from lg2ar.data.toy import toy_graphs

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from commands import Command
 from lg2ar import embeddings, experiment, layerwise
 from lg2ar.bench.huge import WIDTH, make_huge
-from lg2ar.bench.tables import Bench
+from lg2ar.bench.huge_tables import Huge
 from lg2ar.config import Config
 from lg2ar.data.columns import Column
 from lg2ar.data.dataset import Dataset
@@ -334,12 +334,12 @@ def test_the_bench_measures_steps_a_part_and_the_whole(
     assert [r["method"] for r in records] == ["made", "lg2ar", "all nodes", "made", "lg2ar"]
     assert all(0 < r["num_edges"] < 2 * 12 * r["num_nodes"] for r in records)
     assert not list((tmp_path / "graphs").iterdir())
-    tables = Bench(records)
-    assert "| 300 | " in tables.huge()
-    assert "not run yet" in tables.huge()  # the whole of the larger one
-    assert "| 900 | 57 | " in tables.huge_projection()
-    assert tables.huge_memory().count("(") >= 7
-    assert Bench([]).huge() == Bench([]).huge_memory() == "*not run yet*"
+    tables = Huge(records)
+    assert "| 300 | " in tables.steps()
+    assert "not run yet" in tables.steps()  # the whole of the larger one
+    assert "| 900 | 57 | " in tables.projection()
+    assert tables.memory().count("(") >= 7
+    assert Huge([]).steps() == Huge([]).memory() == "*not run yet*"
 
 
 def test_the_generated_graph_is_skewed_and_sound(tmp_path: Path) -> None:

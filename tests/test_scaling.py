@@ -11,10 +11,10 @@ import pytest
 
 from commands import Command
 from launches import run
+from lg2ar.bench.lines import line
 from lg2ar.bench.scaling import policy_microseconds, work
 from lg2ar.bench.scaling_chart import scaling_chart
 from lg2ar.bench.scaling_tables import BANDWIDTH, LATENCY, Parts, Scaling, carried, half_at
-from lg2ar.bench.tables import line
 
 SMALL = {"hidden": 8, "layers": 2}
 

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from lg2ar.bench.cells import NOT_RUN, Record, number, table, with_spread
 from lg2ar.bench.scaling import step_bytes
-from lg2ar.bench.tables import NOT_RUN, Record, _number, _table, _with_spread
 from lg2ar.config import Config
 
 # What is assumed of a network between machines, not measured here.
@@ -51,27 +51,27 @@ class Scaling:
         """Time, processor time and exchanges by number of processes."""
         one = self.records.get(1)
         rows = []
-        for number, r in self.records.items():
+        for processes, r in self.records.items():
             ideal = 1.0 if one is None else one["seconds_per_epoch"] / r["seconds_per_epoch"]
             work = 1.0 if one is None else one["cpu_ms"] / r["cpu_ms"]
             rows.append(
                 [
-                    str(number),
+                    str(processes),
                     str(r["batch_size"]),
-                    _with_spread(r),
+                    with_spread(r),
                     f"{100 * ideal:.0f} %",
-                    _number(r["cpu_ms"]),
+                    number(r["cpu_ms"]),
                     f"{100 * work:.0f} %",
                     f"{sum(r['exchanges'].values()):.0f}",
                     f"{sum(r['bytes'].values()) / 1e3:,.0f}",
-                    _number(sum(r["waiting_ms"].values())),
+                    number(sum(r["waiting_ms"].values())),
                 ]
             )
         head = (
             "processes | graphs in a batch | s an epoch | of ideal | processor, ms a step and "
             "process | of ideal | exchanges a step | kB given | ms waited"
         )
-        text = _table(head, rows, self.records.values())
+        text = table(head, rows, self.records.values())
         if not rows:
             return text
         cores = {r["cores"] for r in self.records.values()}
@@ -98,7 +98,7 @@ class Scaling:
                 _us(scores(r)),
             ],
         ]
-        return _table("processor time of | µs", rows, [r])
+        return table("processor time of | µs", rows, [r])
 
     def exchanged(self) -> str:
         """Bytes that a process gives into the exchanges of a step, for some settings."""
@@ -112,7 +112,7 @@ class Scaling:
                     str(processes),
                     *(f"{count / 1e3:,.0f}" for count in spent.values()),
                     f"{total / 1e6:.2f}",
-                    _number(1e3 * carried(spent, processes) / BANDWIDTH),
+                    number(1e3 * carried(spent, processes) / BANDWIDTH),
                 ]
             )
         kinds = " | ".join(f"{kind}, kB" for kind in spent)
@@ -137,18 +137,18 @@ class Scaling:
                     [
                         f"`{policy}`, {'nodes' if nodes else 'graphs'} with graphs",
                         str(processes),
-                        _number(seconds),
-                        _number(hours),
+                        number(seconds),
+                        number(hours),
                         f"{100 * ideal:.0f} %",
                         half,
-                        _number(parts.all * GRAPHS / 3600),
+                        number(parts.all * GRAPHS / 3600),
                     ]
                 )
         head = (
             "policy and contrast | processes | s a step | hours an epoch | of ideal | half of "
             "ideal at so many processes | hours at least"
         )
-        return _table(head, rows, [r]).replace("Measured on", "From parts measured on", 1)
+        return table(head, rows, [r]).replace("Measured on", "From parts measured on", 1)
 
     def split(self, policy: str, *, nodes: bool = True) -> Parts:
         """Seconds for a graph, in its own process and in every one.
@@ -210,4 +210,4 @@ def carried(spent: Mapping[str, float], processes: int) -> float:
 
 
 def _us(seconds: float) -> str:
-    return _number(1e6 * seconds)
+    return number(1e6 * seconds)

@@ -1,18 +1,13 @@
-"""Records of measurements as lines to print and as the tables of docs/performance.md."""
+"""Records of measurements as the tables of docs/performance.md."""
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
 
+from lg2ar.bench.cells import NOT_RUN, Record, number, of, ratio, table, with_spread
 from lg2ar.bench.projection import POLICIES, SEEDS, project
 from lg2ar.bench.targets import targets
-
-Record = Mapping[str, Any]
-
-NOT_RUN = "not run yet"
-NONE = "\N{EN DASH}"
 
 ORDER = (
     "mutag",
@@ -24,82 +19,6 @@ ORDER = (
     "reddit-binary",
     "reddit-multi-5k",
 )
-
-
-def line(told: Record) -> str:
-    """A measurement in one line."""
-    parts = [f"{told['bench']} {told['dataset']} {told['method']} on {told['device']}:"]
-    if told.get("fit"):
-        found = told["fit"]
-        parts.append(
-            f"{found['slope']:.3g} x + {found['intercept']:.3g}, R2 {found['r2']:.4f}, exponent "
-            f"{found['exponent']:.3f}, at most {100 * found['largest_deviation']:.0f} % off"
-        )
-    elif told["bench"] == "seeds":
-        parts.append(
-            f"one {told['one_seconds']:.4f} s an epoch, {told['seeds']} together "
-            f"{told['many_seconds']:.4f} s, ratio {told['ratio']:.2f}, losses differ by at most "
-            f"{told['resting_difference']:.1e} with weights at rest, "
-            f"{told['largest_difference']:.1e} in training"
-        )
-        if told.get("kinds"):
-            parts[-1] += f"; {_profile(told)}"
-    elif told["bench"] == "huge" and told["step_ms"] is None:
-        parts.append(
-            f"{told['seconds']:.1f} s, {told['cpu_seconds']:.1f} s of the processor; "
-            f"{told['resident_gb']:.2f} GB at most, {told['own_gb']:.2f} GB without mapped files"
-        )
-    elif told["bench"] == "huge":
-        parts.append(
-            f"{told['step_ms']:.1f} ms a step, {told['step_cpu_ms']:.1f} ms of the processor, "
-            f"{told['train_resident_gb']:.2f} GB at most, {told['train_own_gb']:.2f} GB without "
-            f"mapped files; {told['part']} nodes embedded in {told['part_seconds']:.1f} s"
-        )
-    elif told["bench"] == "scaling":
-        parts.append(
-            f"{_epochs(told)}; {told['cpu_ms']:.2f} ms of processor a step, "
-            f"{sum(told['exchanges'].values()):.0f} exchanges of "
-            f"{sum(told['bytes'].values()):,.0f} bytes"
-        )
-    elif told["bench"] == "probe":
-        accuracy = sum(told["accuracy"]) / len(told["accuracy"])
-        gap = f", gap {told['gap']:.1e}" if "gap" in told else ""
-        parts.append(
-            f"{told['data']}; {told['solver']}; scaled: {told['scale']}; {told['seconds']:.2f} s; "
-            f"accuracy {accuracy:.2f}{gap}"
-        )
-    else:
-        parts.append(_epochs(told))
-    return " ".join(parts)
-
-
-def _profile(told: Record) -> str:
-    what = "operations" if told["device"].startswith("cpu") else "kernels"
-    shares = ", ".join(f"{kind} {ms:.2f}" for kind, ms in told["kinds"].items())
-    return (
-        f"{told['one_step_ms']:.2f} and {told['step_ms']:.2f} ms a step, {what} "
-        f"{told['kernel_ms']:.2f} ms in {told['launches']:.0f} launches ({shares})"
-    )
-
-
-def _epochs(told: Record) -> str:
-    seen = told["spread"]["seconds_per_epoch"]
-    text = (
-        f"{told['seconds_per_epoch']:.4f} s an epoch ({seen['min']:.4f} to {seen['max']:.4f}, "
-        f"{seen['repetitions']} times), {told['step_ms']:.2f} ms a step"
-    )
-    if told["kernel_ms"] is not None:
-        text += f", kernels {told['kernel_ms']:.2f} ms in {told['launches']:.0f} launches"
-    if told["peak_gb"]:
-        text += f", peak {told['peak_gb']:.2f} GB, {told['working_gb']:.2f} GB of it in a step"
-    if told.get("run_seconds") and told.get("run_epochs"):
-        text += f"; {told['run_epochs']} epochs in {told['run_seconds']:.1f} s in all"
-    if told.get("embedded"):
-        text += (
-            f"; {told['embedded']} nodes embedded in {told['embed_seconds']:.1f} s with "
-            f"{told['embed_gb']:.2f} GB"
-        )
-    return text
 
 
 class Bench:
@@ -140,25 +59,25 @@ class Bench:
             rows.append(
                 [
                     name,
-                    _number(_get(old, "seconds_per_epoch")),
-                    _of(ours, "seconds_per_epoch"),
-                    _number(goals["seconds"].get(name)),
-                    _of(ours, "step_ms"),
-                    _of(ours, "kernel_ms"),
-                    _ratio(_get(ours, "step_ms"), _get(ours, "kernel_ms")),
-                    _of(ours, "launches", "{:.0f}"),
-                    _ratio(_get(ours, "seconds_per_epoch"), _get(control, "seconds_per_epoch")),
-                    _number(None if old is None else old["peak_memory"] / 1e9),
-                    _of(ours, "peak_gb"),
-                    _of(ours, "reserved_gb"),
-                    _number(goals["peak_gb"].get(name)),
+                    number(_get(old, "seconds_per_epoch")),
+                    of(ours, "seconds_per_epoch"),
+                    number(goals["seconds"].get(name)),
+                    of(ours, "step_ms"),
+                    of(ours, "kernel_ms"),
+                    ratio(_get(ours, "step_ms"), _get(ours, "kernel_ms")),
+                    of(ours, "launches", "{:.0f}"),
+                    ratio(_get(ours, "seconds_per_epoch"), _get(control, "seconds_per_epoch")),
+                    number(None if old is None else old["peak_memory"] / 1e9),
+                    of(ours, "peak_gb"),
+                    of(ours, "reserved_gb"),
+                    number(goals["peak_gb"].get(name)),
                 ]
             )
         head = (
             "data set | before, s | after, s | target, s | step, ms | kernels, ms | step / kernels "
             "| launches | / InfoGraph | GB before | GB after | GB reserved | GB target"
         )
-        return _table(head, rows, found.values())
+        return table(head, rows, found.values())
 
     def gpu_pygcl(self) -> str:
         """At PyGCL's shape, beside its numbers."""
@@ -171,14 +90,14 @@ class Bench:
             rows.append(
                 [
                     name,
-                    _number(theirs[name]),
-                    _of(ours, "seconds_per_epoch"),
-                    _ratio(theirs[name], seconds),
-                    _of(ours, "peak_gb"),
+                    number(theirs[name]),
+                    of(ours, "seconds_per_epoch"),
+                    ratio(theirs[name], seconds),
+                    of(ours, "peak_gb"),
                 ]
             )
         head = "data set | PyGCL, s | LG2AR, s | times faster | GB"
-        return _table(head, rows, found.values())
+        return table(head, rows, found.values())
 
     def cpu_steps(self) -> str:
         """LG2AR and PyG's own expressions of it on a processor, each with ours of the same run.
@@ -199,14 +118,14 @@ class Bench:
                     beside |= {"lg2ar": ours[key], r["method"]: r}
         rows = []
         for key in sorted(runs, key=lambda key: (key[1] != "float32", ORDER.index(key[0]))):
-            row = [*key, _with_spread(runs[key]["lg2ar"])]
+            row = [*key, with_spread(runs[key]["lg2ar"])]
             for method in ("pyg", "pyg, graph by graph"):
                 other = runs[key].get(method)
                 seconds = _get(runs[key]["lg2ar"], "seconds_per_epoch")
-                row += [_with_spread(other), _ratio(_get(other, "seconds_per_epoch"), seconds)]
+                row += [with_spread(other), ratio(_get(other, "seconds_per_epoch"), seconds)]
             rows.append(row)
         head = "data set | precision | LG2AR, s | PyG, s | times | PyG graph by graph, s | times"
-        return _table(head, rows, [r for run in runs.values() for r in run.values()])
+        return table(head, rows, [r for run in runs.values() for r in run.values()])
 
     def cpu_runs(self) -> str:
         """Whole runs on a processor."""
@@ -219,12 +138,12 @@ class Bench:
             rows.append(
                 [
                     name,
-                    _of(ours, "run_epochs", "{:.0f}"),
-                    _of(ours, "run_seconds"),
-                    _number(goals.get(name)),
+                    of(ours, "run_epochs", "{:.0f}"),
+                    of(ours, "run_seconds"),
+                    number(goals.get(name)),
                 ]
             )
-        return _table("data set | epochs | seconds in all | target", rows, found.values())
+        return table("data set | epochs | seconds in all | target", rows, found.values())
 
     def growth(self, device: str) -> str:
         """Time of an epoch by nodes and edges, and the line through it."""
@@ -234,12 +153,12 @@ class Bench:
             [
                 f"{r['num_nodes'] + r['num_edges']:,}",
                 f"{r['num_graphs']:,}",
-                _with_spread(r),
-                _number(1e6 * r["seconds_per_epoch"] / (r["num_nodes"] + r["num_edges"])),
+                with_spread(r),
+                number(1e6 * r["seconds_per_epoch"] / (r["num_nodes"] + r["num_edges"])),
             ]
             for r in sorted(points, key=lambda r: r["num_nodes"])
         ]
-        text = _table("nodes and edges | graphs | s an epoch | µs each", rows, points)
+        text = table("nodes and edges | graphs | s an epoch | µs each", rows, points)
         return text + _line(found.get(("time by nodes and edges", "lg2ar")), "seconds")
 
     def memory(self, device: str) -> str:
@@ -247,10 +166,10 @@ class Bench:
         found = self.last(device, ["growth"])
         points = [r for (name, _), r in found.items() if name.startswith("batches of")]
         rows = [
-            [str(r["batch_size"]), _number(r["working_gb"]), _number(r["peak_gb"])]
+            [str(r["batch_size"]), number(r["working_gb"]), number(r["peak_gb"])]
             for r in sorted(points, key=lambda r: r["batch_size"])
         ]
-        text = _table("graphs in a batch | GB of a step | GB in all", rows, points)
+        text = table("graphs in a batch | GB of a step | GB in all", rows, points)
         return text + _line(found.get(("memory by nodes and edges", "lg2ar")), "gigabytes")
 
     def nodes(self, device: str) -> str:
@@ -261,97 +180,15 @@ class Bench:
             [
                 f"{r['num_nodes']:,}",
                 f"{r['num_edges'] // 2:,}",
-                _number(r["step_ms"]),
-                _number(r["working_gb"]),
-                _number(r["embed_seconds"]),
-                _number(r["embed_gb"]),
+                number(r["step_ms"]),
+                number(r["working_gb"]),
+                number(r["embed_seconds"]),
+                number(r["embed_gb"]),
             ]
             for r in sorted(points, key=lambda r: r["num_nodes"])
         ]
         head = "nodes | edges | step, ms | GB of a step | all embedded, s | GB of that"
-        return _table(head, rows, points)
-
-    def huge(self) -> str:
-        """Steps on graphs that stay on a disk, and embeddings of a part and of the whole."""
-        found = self.last("cpu", ["huge"])
-        rows = []
-        for r, made, whole in _by_size(found):
-            steps = r["spread"]["seconds_per_epoch"]
-            rows.append(
-                [
-                    f"{r['num_nodes']:,}",
-                    f"{r['num_edges'] // 2:,}",
-                    _of(made, "disk_gb"),
-                    _of(made, "seconds"),
-                    f"{_number(r['step_ms'])} ({_number(1e3 * steps['min'])} to "
-                    f"{_number(1e3 * steps['max'])})",
-                    _number(r["step_cpu_ms"]),
-                    _number(r["part_seconds"]),
-                    _of(whole, "seconds"),
-                ]
-            )
-        parts = sorted({r["part"] for r, _, _ in _by_size(found)})
-        head = (
-            "nodes | edges | GB on disk | made, s | step, ms | of the processor, ms | "
-            f"{' or '.join(map(str, parts))} nodes embedded, s | all nodes, s"
-        )
-        return _table(head, rows, found.values())
-
-    def huge_memory(self) -> str:
-        """Memory of the same, with the pages that are mapped from files and without."""
-        found = self.last("cpu", ["huge"])
-        rows = [
-            [
-                f"{r['num_nodes']:,}",
-                _both(made, ""),
-                _both(r, "train_"),
-                _both(r, "part_"),
-                _both(whole, ""),
-            ]
-            for r, made, whole in _by_size(found)
-        ]
-        text = _table(
-            "nodes | making it | steps | a part embedded | all nodes", rows, found.values()
-        )
-        if not rows:
-            return text
-        text += "\n\nGigabytes at most, and in brackets without pages of mapped files."
-        limits = [r["limit_gb"] for r in found.values() if r["limit_gb"] is not None]
-        if len(limits) == len(found):
-            text += (
-                f" All of it ran with at most {max(limits):.0f} GB of its own memory allowed "
-                "(`ulimit -d`)."
-            )
-        return text
-
-    def huge_projection(self) -> str:
-        """What the whole takes, from what was measured."""
-        found = self.last("cpu", ["huge"])
-        rows, before = [], None
-        for r, _, whole in _by_size(found):
-            steps = -(-r["num_nodes"] // r["batch_size"])
-            projected = None
-            if before is not None:
-                share = (r["num_nodes"] + r["num_edges"]) / before[0]
-                projected = share * before[1]
-            rows.append(
-                [
-                    f"{r['num_nodes']:,}",
-                    f"{steps:,}",
-                    _number(steps * r["step_ms"] / 3.6e6),
-                    _number(steps * r["step_cpu_ms"] / 3.6e6),
-                    NONE if projected is None else _number(projected),
-                    _of(whole, "cpu_seconds"),
-                    _of(whole, "seconds"),
-                ]
-            )
-            if whole is not None:
-                before = (r["num_nodes"] + r["num_edges"], whole["cpu_seconds"])
-        head = (
-            "nodes | steps for as many draws | hours for them | of the processor, hours | all "
-            "embedded, of the processor, s, projected | measured | by the clock, s"
-        )
-        return _table(head, rows, found.values())
+        return table(head, rows, points)
 
     def seeds(self) -> str:
         """Ten seeds together against one."""
@@ -363,20 +200,20 @@ class Bench:
             rows.append(
                 [
                     name,
-                    _of(told, "seeds", "{:.0f}"),
-                    _of(told, "one_seconds"),
-                    _of(told, "many_seconds"),
-                    _of(told, "ratio", "{:.2f}"),
-                    _number(goals.get(name)),
-                    _of(told, "resting_difference", "{:.0e}"),
-                    _of(told, "largest_difference", "{:.0e}"),
+                    of(told, "seeds", "{:.0f}"),
+                    of(told, "one_seconds"),
+                    of(told, "many_seconds"),
+                    of(told, "ratio", "{:.2f}"),
+                    number(goals.get(name)),
+                    of(told, "resting_difference", "{:.0e}"),
+                    of(told, "largest_difference", "{:.0e}"),
                 ]
             )
         head = (
             "data set | seeds | one, s an epoch | together | ratio | target | losses differ by, "
             "weights at rest | in training"
         )
-        return _table(head, rows, found.values())
+        return table(head, rows, found.values())
 
     def seeds_profile(self) -> str:
         """Where the time of ten seeds together goes, beside three times that of one."""
@@ -391,20 +228,20 @@ class Bench:
             rows.append(
                 [
                     name,
-                    _of(told, "one_step_ms"),
-                    NOT_RUN if told is None else _number(3 * told["one_step_ms"]),
-                    _of(told, "step_ms"),
-                    _of(kinds, "products"),
-                    _of(kinds, "recurrence"),
-                    _of(kinds, "aggregation"),
-                    _of(kinds, "rest"),
+                    of(told, "one_step_ms"),
+                    NOT_RUN if told is None else number(3 * told["one_step_ms"]),
+                    of(told, "step_ms"),
+                    of(kinds, "products"),
+                    of(kinds, "recurrence"),
+                    of(kinds, "aggregation"),
+                    of(kinds, "rest"),
                 ]
             )
         head = (
             "data set | one, ms a step | three times that | ten together, ms | products, ms "
             "| recurrence | aggregation | rest"
         )
-        return _table(head, rows, found.values())
+        return table(head, rows, found.values())
 
     def coins(self) -> str:
         """Runs together, and what they would take if their coins always fell alike."""
@@ -422,15 +259,15 @@ class Bench:
                 [
                     name,
                     str(runs),
-                    _number(one),
-                    _number(told["many_seconds"]),
-                    _ratio(told["many_seconds"], one),
-                    _number(alike),
-                    _ratio(alike, one),
+                    number(one),
+                    number(told["many_seconds"]),
+                    ratio(told["many_seconds"], one),
+                    number(alike),
+                    ratio(alike, one),
                 ]
             )
         head = "data set | runs | one, s an epoch | together | ratio | coins alike | ratio"
-        return _table(head, rows, found.values())
+        return table(head, rows, found.values())
 
     def lanes(self) -> str:
         """Several runs in stacks of different sizes, against one."""
@@ -447,13 +284,13 @@ class Bench:
                     name,
                     str(runs),
                     str(stack),
-                    _number(told["one_seconds"]),
-                    _number(told["many_seconds"]),
+                    number(told["one_seconds"]),
+                    number(told["many_seconds"]),
                     f"{told['ratio']:.2f}",
                 ]
             )
         head = "data set | runs | of a stack | one, s an epoch | together | ratio"
-        return _table(head, rows, found.values())
+        return table(head, rows, found.values())
 
     def study(self, runs: Iterable[Record], processes: Sequence[int]) -> str:
         """What was run of the graph-level study, and what its runs took.
@@ -484,7 +321,7 @@ class Bench:
                 f"; all are {whole / 60:.0f} minutes of one process, {low} to {high} of "
                 f"{processes[0]} or {processes[1]} side by side; the target is 30"
             )
-        return _table(head, rows, own) + f"\n\n{rest}."
+        return table(head, rows, own) + f"\n\n{rest}."
 
     def projection(self, probes: Iterable[Record]) -> str:
         """The graph-level study from measured parts.
@@ -518,20 +355,20 @@ class Bench:
                 total += f" Seeds one after the other: {', '.join(alone)}."
         else:
             total = "\n\nThe other sets were not measured yet."
-        table = _table("data set | runs | training, s | evaluation, s", rows, found.values())
-        return table if table == f"*{NOT_RUN}*" else table + total
+        text = table("data set | runs | training, s | evaluation, s", rows, found.values())
+        return text if text == f"*{NOT_RUN}*" else text + total
 
     def profile(self, device: str) -> str:
         """The largest kernels (or operations) of a step, data set by data set."""
         found = self.last(device, ["step"], given=lambda r: bool(r.get("top")) and _exact(r))
         rows = [
-            [name, f"`{_shorter(kernel)}`", _number(ms), f"{calls:.1f}"]
+            [name, f"`{_shorter(kernel)}`", number(ms), f"{calls:.1f}"]
             for (name, method), told in found.items()
             for kernel, ms, calls in told["top"][:6]
             if method == "lg2ar"
         ]
         what = "kernel" if device == "cuda" else "operation"
-        return _table(f"data set | {what} | ms a step | calls a step", rows, found.values())
+        return table(f"data set | {what} | ms a step | calls a step", rows, found.values())
 
 
 def _is_of_the_study(run: Record) -> bool:
@@ -554,34 +391,6 @@ def _exact(told: Record) -> bool:
     return _plain_precision(told) == "float32"
 
 
-def _by_size(
-    found: Mapping[tuple[str, str], Record],
-) -> list[tuple[Record, Record | None, Record | None]]:
-    """Of each large graph the steps, how it was made, and how all its nodes were embedded."""
-    steps = [r for (_, method), r in found.items() if method == "lg2ar"]
-    return [
-        (r, found.get((r["dataset"], "made")), found.get((r["dataset"], "all nodes")))
-        for r in sorted(steps, key=lambda r: r["num_nodes"])
-    ]
-
-
-def _both(told: Record | None, what: str) -> str:
-    if told is None:
-        return NOT_RUN
-    return f"{_number(told[f'{what}resident_gb'])} ({_number(told[f'{what}own_gb'])})"
-
-
-def _table(head: str, rows: Sequence[Sequence[str]], made: Iterable[Record]) -> str:
-    """Markdown: a sentence on where it was measured, the table; or that it was not."""
-    measured = sorted({f"{r['device']}, torch {r['versions']['torch']}" for r in made})
-    if not rows or not measured:
-        return f"*{NOT_RUN}*"
-    names = [name.strip() for name in head.split("|")]
-    lines = [f"| {' | '.join(names)} |", f"|---|{'---:|' * (len(names) - 1)}"]
-    lines += [f"| {' | '.join(row)} |" for row in rows]
-    return "\n".join([f"Measured on {'; '.join(measured)}.", "", *lines])
-
-
 def _line(told: Record | None, unit: str) -> str:
     if told is None:
         return ""
@@ -593,36 +402,8 @@ def _line(told: Record | None, unit: str) -> str:
     )
 
 
-def _of(told: Record | None, key: str, form: str = "") -> str:
-    if told is None:
-        return NOT_RUN
-    value = told.get(key)
-    return form.format(value) if form and value is not None else _number(value)
-
-
 def _get(told: Record | None, key: str) -> float | None:
     return None if told is None else told[key]
-
-
-def _with_spread(told: Record | None) -> str:
-    if told is None:
-        return NOT_RUN
-    seen = told["spread"]["seconds_per_epoch"]
-    return f"{_number(seen['median'])} ({_number(seen['min'])} to {_number(seen['max'])})"
-
-
-def _ratio(above: float | None, below: float | None) -> str:
-    return f"{above / below:.1f}" if above and below else NONE
-
-
-def _number(value: float | None) -> str:
-    """Three digits, without an exponent for all that is measured here."""
-    if value is None:
-        return NONE
-    if value == 0 or abs(value) >= 100:
-        return f"{value:.0f}"
-    digits = 3 if abs(value) < 1 else 2 if abs(value) < 10 else 1
-    return f"{value:.{digits}f}" if abs(value) >= 0.0995 else f"{value:.2g}"
 
 
 def _shorter(kernel: str) -> str:

@@ -317,7 +317,7 @@ def _told(
     made: Iterable[dict[str, Any]], as_json: bool, out: Path | None
 ) -> Iterable[dict[str, Any]]:
     """Print each record, and append it to the file, the moment it is there."""
-    from lg2ar.bench.tables import line
+    from lg2ar.bench.lines import line
     from lg2ar.files import append_line, check_writable
 
     if out is not None:

@@ -6,10 +6,10 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from lg2ar.report.cells import check_alike, interval
+from lg2ar.report.cells import FEATURES, check_alike, interval
 from lg2ar.report.questions import NONE, PROTOCOL, before_and_after, gain
 from lg2ar.report.rows import VARIANTS, in_papers_order
-from lg2ar.report.runs import Run, read_runs
+from lg2ar.report.runs import Run, evaluations, read_runs
 
 TABLE = "ablation"
 # Variants that are the method itself.
@@ -91,3 +91,53 @@ def _values(name: str, base: Mapping[str, Mapping[int, tuple[float, float]]], *,
     means = [statistics.fmean(score[place] for score in own.values()) for own in base.values()]
     shown = [f"{value:.1f}" for value in means]
     return f"| {name} | {' | '.join(shown)} | {statistics.fmean(means):.2f} |"
+
+
+def network_gains(
+    records: Iterable[Mapping[str, Any]], protocol: str, bare: Mapping[str, str], trained: str
+) -> str:
+    """What a network gains on features that are read without one, before and after training.
+
+    Differences are paired by seed, to the best of the readings without a network; data sets that
+    have none are left out.
+
+    Args:
+        records: Finished runs of the table ``graph`` or ``node``.
+        protocol: How all are read.
+        bare: By what to call them, presets that features were read with, without a network.
+        trained: The preset of the learned policy's runs.
+    """
+    features: dict[tuple[str, str], dict[int, float]] = {}
+    networks: dict[str, dict[int, tuple[float, float]]] = {}
+    groups: dict[tuple[str, str, str], list[Run]] = {}
+    for run in read_runs(records):
+        read = {e.epoch: e.value for e in evaluations(run) if e.protocol == protocol}
+        score = before_and_after(run, protocol)
+        if run.method == FEATURES and run.preset in bare.values() and read:
+            features.setdefault((run.dataset, run.preset), {})[run.seed] = read[0]
+        elif (run.method, run.variant, run.preset) == ("lg2ar", "gru", trained) and score:
+            networks.setdefault(run.dataset, {})[run.seed] = score
+        else:
+            continue
+        groups.setdefault((run.method, run.dataset, run.preset), []).append(run)
+    for runs in groups.values():
+        check_alike(runs)
+    head = ["data set", *bare, "untrained", "trained", "untrained - features", "trained - features"]
+    lines = [f"| {' | '.join(head)} |", "|---|" + "---:|" * (len(head) - 1)]
+    for dataset in in_papers_order(name for name, _ in features):
+        own = networks.get(dataset, {})
+        found = {name: features.get((dataset, preset), {}) for name, preset in bare.items()}
+        means = {name: statistics.fmean(v.values()) for name, v in found.items() if v}
+        best = found[max(means, key=means.__getitem__)]
+        shared = sorted(own.keys() & best.keys())
+        if not shared:
+            continue
+        shown = [
+            f"{means[name]:.1f} ({len(found[name])})" if name in means else NONE for name in bare
+        ]
+        for place in (0, 1):
+            shown.append(f"{statistics.fmean(score[place] for score in own.values()):.1f}")
+        shown[-1] += f" ({len(own)})"
+        shown += [gain([own[seed][place] - best[seed] for seed in shared]) for place in (0, 1)]
+        lines.append(f"| {dataset} | {' | '.join(shown)} |")
+    return "\n".join(lines) if len(lines) > 2 else "*not run yet*"
