@@ -107,7 +107,8 @@ def jobs(
 ) -> None:
     """List the runs of a table that are not there yet, the first variant of all data sets first.
 
-    Variants of one seed have the same untrained encoder: in one job it is read once for all.
+    By seed it is data set by data set, and ``together`` says nothing: variants of one seed have the
+    same untrained encoder, which is read once for all of a job.
     """
     layout = TABLES[table]
     ledger = Ledger(records) if records is not None and records.exists() else None

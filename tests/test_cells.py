@@ -297,9 +297,11 @@ def test_raw_features_are_a_row_of_their_own() -> None:
         trained(95, before=90, seed=0, variant="gru", **at),
     ]
     (cell,) = ours(records, "node", method="features")
-    assert (cell.runs, cell.mean, cell.selection) == (2, 92, "untrained")
+    assert (cell.runs, cell.mean, cell.selection) == (2, 92, "no encoder")
     assert cell.published_mean == 78.5  # the paper's raw features
     assert cell.untrained_mean is cell.difference is None
+    smoothed = [{**record, "config": {"smoothing": 2}} for record in records[:2]]
+    assert one(smoothed, "node", method="features").published_mean is None
     (start,) = ours(records, "node", method="untrained")
     assert (start.runs, start.mean) == (1, 90)
     text = render(cells(records, "node"), "node", "md")

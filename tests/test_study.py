@@ -235,11 +235,21 @@ def test_features_are_read_without_a_network(name: str, readout: str, smoothing:
 
 def test_features_have_no_network_to_fine_tune_or_to_time() -> None:
     words = "variant 'features' has no network to fine-tune"
-    for table, protocols in (("semi", ["semi", "strict"]), ("cost", [])):
+    for table, protocols in (("semi", ["semi", "strict"]), ("cost", []), ("cost", ["strict"])):
         with pytest.raises(InputError, match=words):
             some(table, variants=["features"], protocols=protocols)
     (planned,) = some("semi", variants=["features"], protocols=["semi-frozen"])
     assert planned.task.method == "features"
+
+
+def test_features_are_raw_whatever_the_preset_says_of_an_encoder() -> None:
+    (run,) = plan("node", datasets=["cora"], variants=["features"], seeds=[0], preset="searched")
+    assert run.config.smoothing == 0
+    asked: dict[str, Any] = {"datasets": ["mutag"], "variants": ["features"], "seeds": [0]}
+    (run,) = plan("graph", **asked, preset="standardised", settings={"smoothing": 2})
+    assert (run.config.embedding_scale, run.config.smoothing) == ("as-is", 2)
+    with pytest.raises(InputError, match="embedding_scale is what variant 'features' is about"):
+        plan("graph", **asked, settings={"embedding_scale": "unit"})
 
 
 @pytest.fixture

@@ -64,7 +64,7 @@ class Config:
             always of a GIN, or ``features-and-layers``, with a node's own features, brought to the
             same width, beside them (D12).
         smoothing: How many times a GCN's rows are mixed with those of neighbours after its last
-            layer, as in a layer but with nothing to learn (D15). Of a GIN it changes nothing.
+            layer, as in a layer but with nothing to learn (D15). A GIN has none of it.
         readout: How the base encoder makes a graph's row of its nodes; the level's own by default.
             ``log-sum`` is the sum with each number x replaced by ``sign(x) log(1 + |x|)`` (D15).
         projection: Whether the base encoder has projection heads; the level's own by default.

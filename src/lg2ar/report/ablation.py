@@ -34,7 +34,7 @@ def part_gains(records: Iterable[Mapping[str, Any]], preset: str) -> str:
     datasets = in_papers_order(name for variant, name in scores if variant in ITSELF)
     if not datasets:
         return "*not run yet*"
-    base = {name: scores[itself, name] for name in datasets for itself in _there(scores, name)}
+    base = {name: _itself(scores, name) for name in datasets}
     lines = [
         f"| changed | {' | '.join(datasets)} | mean |",
         f"|---|{'---:|' * (len(datasets) + 1)}",
@@ -76,9 +76,12 @@ def _read(records: Iterable[Mapping[str, Any]], preset: str) -> _Scores:
     return found
 
 
-def _there(scores: _Scores, name: str) -> list[str]:
-    """Under which of its names the method itself was run."""
-    return [variant for variant in ITSELF if (variant, name) in scores]
+def _itself(scores: _Scores, dataset: str) -> dict[int, tuple[float, float]]:
+    """The method itself, whatever it was called, by seed."""
+    found: dict[int, tuple[float, float]] = {}
+    for name in ITSELF:
+        found = scores.get((name, dataset), {}) | found
+    return found
 
 
 def _gains(
@@ -136,8 +139,10 @@ def network_gains(
             f"{means[name]:.1f} ({len(found[name])})" if name in means else NONE for name in bare
         ]
         for place in (0, 1):
-            shown.append(f"{statistics.fmean(score[place] for score in own.values()):.1f}")
-        shown[-1] += f" ({len(own)})"
-        shown += [gain([own[seed][place] - best[seed] for seed in shared]) for place in (0, 1)]
+            mean = statistics.fmean(score[place] for score in own.values())
+            shown.append(f"{mean:.1f} ({len(own)})")
+        for place in (0, 1):
+            gained = gain([own[seed][place] - best[seed] for seed in shared])
+            shown.append(f"{gained} ({len(shared)})")
         lines.append(f"| {dataset} | {' | '.join(shown)} |")
     return "\n".join(lines) if len(lines) > 2 else "*not run yet*"

@@ -53,7 +53,8 @@ _ENCODER = (
 )
 
 FEATURES = "features"  # a method without a network
-UNLEARNED = (FEATURES, UNTRAINED)
+NO_ENCODER = "no encoder"  # how their epoch was chosen
+UNLEARNED = {FEATURES: NO_ENCODER, UNTRAINED: UNTRAINED}
 _METHODS = ("supervised", FEATURES, "infograph", "graphcl", "", "lg2ar", UNTRAINED)  # "": others
 _PROTOCOLS = (
     *("paper", "paper-scaled", "strict", "paper-300", "strict-300"),
@@ -184,7 +185,7 @@ def _accuracy_cells(runs: Sequence[Run], table: str, rows: Sequence[Published]) 
         if row.method == FEATURES:
             printed = find_printed(rows, table, members[0].run)
             for (protocol, _), values in _starts(members).items():
-                made.append(_cell(row, protocol, UNTRAINED, values, {}, printed))
+                made.append(_cell(row, protocol, NO_ENCODER, values, {}, printed))
             continue
         start = groups.get(_control_of(row), [])
         fits = start and _same_encoder(start[0].run, members[0].run)

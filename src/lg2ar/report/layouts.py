@@ -86,7 +86,7 @@ def _ways(ours: Sequence[Cell]) -> list[tuple[str | None, str | None]]:
     for protocol in sorted({c.protocol for c in ours if c.protocol}, key=protocol_place):
         within = [cell for cell in ours if cell.protocol == protocol]
         places = {(cell.dataset, cell.method, cell.variant) for cell in within}
-        selections = dict.fromkeys(c.selection for c in within if c.selection != UNTRAINED)
+        selections = dict.fromkeys(c.selection for c in within if c.method not in UNLEARNED)
         if len(places) == len(within):
             ways.append((protocol, None))
         else:
@@ -136,7 +136,7 @@ def _our_block(
         cell
         for cell in ours
         if cell.protocol == protocol
-        and (selection is None or cell.selection in (selection, UNTRAINED))
+        and (selection is None or cell.selection in (selection, *UNLEARNED.values()))
     ]
     paper = {(c.variant or "", c.method, c.dataset): _printed(c) for c in printed}
     groups: dict[str, list[list[str]]] = {}

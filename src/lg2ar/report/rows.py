@@ -100,6 +100,8 @@ def label(table: str, method: str, variant: str | None) -> tuple[str, str]:
 def find_printed(rows: Sequence[Published], table: str, run: Run) -> Published | None:
     """What the paper printed for such a run."""
     group, name = "", BASELINES.get(run.method, "")
+    if run.method == "features" and run.setting("smoothing", 0):
+        return None  # the paper's are not smoothed
     if run.method == "lg2ar":
         group, name = VARIANTS[table].get(run.variant or "", ("", ""))
     elif run.method == "supervised":

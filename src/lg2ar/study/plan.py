@@ -107,7 +107,11 @@ VARIANTS: dict[str, Variant] = {
         {"ratio": 0.8, "bound_temperature": 0.2},
     ),
     # No network at all: what any encoder has to be above.
-    "features": Variant("features", {"method": "features", "epochs": 0, "patience": 0}),
+    "features": Variant(
+        "features",
+        {"method": "features", "epochs": 0, "patience": 0, "embedding_scale": "as-is"},
+        {"smoothing": 0},
+    ),
     # The paper's numbers of epochs are for pre-training; a classifier wants more.
     "supervised": Variant(
         "supervised",
@@ -221,6 +225,7 @@ def plan(
     chosen = _fitting(
         [_known(name) for name in variants or layout.variants],
         protocols or layout.protocols,
+        timed=not layout.protocols,
         asked=bool(variants),
     )
     for name in names:
@@ -236,7 +241,9 @@ def plan(
     ]
 
 
-def _fitting(names: Sequence[str], protocols: Collection[str], *, asked: bool) -> list[str]:
+def _fitting(
+    names: Sequence[str], protocols: Collection[str], *, timed: bool, asked: bool
+) -> list[str]:
     """Leave out what cannot be read so.
 
     ``supervised`` is not for protocols of encoders that saw no labels, and ``features`` have no
@@ -245,8 +252,8 @@ def _fitting(names: Sequence[str], protocols: Collection[str], *, asked: bool) -
     unfit: dict[str, str] = {}
     if not protocols or not set(protocols) <= {"paper", "strict"}:
         unfit["supervised"] = "is read under the protocols paper and strict alone; ask for those"
-    if not protocols or "semi" in protocols:
-        unfit["features"] = "has no network to fine-tune or to time; ask for another protocol"
+    if timed or "semi" in protocols:
+        unfit["features"] = "has no network to fine-tune or to time; ask for something else"
     for name, why in unfit.items():
         if asked and name in names:
             raise InputError(f"variant '{name}' {why}, or leave it out.")

@@ -46,7 +46,7 @@ from lg2ar.protocols import (
 )
 from lg2ar.records import Evaluation, StudyRecord, versions
 from lg2ar.runs import Run, describe
-from lg2ar.sampling import private_randomness, seed_from
+from lg2ar.sampling import private_randomness, repeatable, seed_from
 from lg2ar.study.plan import Planned
 
 # GraphCL's fine-tuning, which all semi-supervised numbers follow.
@@ -177,10 +177,11 @@ class Runner:
         config = planned.config
         graph = FeatureRecipe.of(config, dataset).apply(dataset).to(self.device)
         rows, smooth = graph.x, Smoothing()
-        for _ in range(config.smoothing):
-            rows = smooth(rows, graph)
-        if config.level == "graph":
-            rows = read_out(rows, graph, cast(ReadOut, config.readout))
+        with repeatable(self.device, config.deterministic):
+            for _ in range(config.smoothing):
+                rows = smooth(rows, graph)
+            if config.level == "graph":
+                rows = read_out(rows, graph, cast(ReadOut, config.readout))
         reading = _Reading(self, planned, dataset, protocols)
         reading(0, rows.cpu())
         return _without_training(
