@@ -98,6 +98,7 @@ NODE_SPACE: Space = {
     "base_layers": Choice((1, 2)),
     "gcn_output": Names(("last", "layers", "features-and-layers")),
     "smoothing": Choice((0, 1, 2, 3)),
+    "averaged_features": Choice((0, 1, 2)),
     "norm": Switch(),
     "bound_temperature": Range(0.1, 2.0, log=True),
 }

@@ -23,6 +23,13 @@ WHOLE = [name for name, item in NUMBERS.items() if isinstance(item.default, int)
 # Values that go together with any other: nothing here limits what else may be set.
 NEUTRAL = {"negatives": "shuffled", "bound": "jsd", "embedding": "before", "calibrate": True}
 
+AT_NODES = ("averaged_features",)  # refused at graph level
+
+
+def fitting(name: str) -> dict[str, Any]:
+    """Settings that let one be anything in its range."""
+    return NEUTRAL | ({"level": "node", "heads": ["identity"]} if name in AT_NODES else {})
+
 
 # Defaults.
 
@@ -89,7 +96,7 @@ def settings() -> st.SearchStrategy[dict[str, Any]]:
                 if name in WHOLE
                 else st.floats(low, high, exclude_min=open_low)
             )
-    for name in ("level", *NEUTRAL):
+    for name in ("level", *AT_NODES, *NEUTRAL):
         values.pop(name)
     return st.fixed_dictionaries({}, optional=values).map(lambda given: NEUTRAL | given)
 
@@ -206,12 +213,12 @@ def test_a_method_is_a_word(value: Any) -> None:
 @pytest.mark.parametrize("name", NUMBERS)
 def test_the_ends_of_a_range_belong_to_it(name: str) -> None:
     low, high, open_low = NUMBERS[name].metadata["range"]
-    assert getattr(Config.make(NEUTRAL, **{name: high}), name) == high
+    assert getattr(Config.make(fitting(name), **{name: high}), name) == high
     if open_low:
         with pytest.raises(InputError, match=f"{name} = .*above {low:g} and up to"):
             Config.make(NEUTRAL, **{name: low})
     else:
-        assert getattr(Config.make(NEUTRAL, **{name: low}), name) == low
+        assert getattr(Config.make(fitting(name), **{name: low}), name) == low
 
 
 @pytest.mark.parametrize("name", NUMBERS)
@@ -231,7 +238,7 @@ def test_what_is_no_number_is_refused(name: str, value: Any) -> None:
 
 @pytest.mark.parametrize("name", WHOLE)
 def test_a_whole_number_may_be_written_as_a_float(name: str) -> None:
-    found = getattr(Config.make(NEUTRAL, **{name: 64.0}), name)
+    found = getattr(Config.make(fitting(name), **{name: 64.0}), name)
     assert found == 64
     assert isinstance(found, int)
     with pytest.raises(InputError, match=f"^{name} = 64.5 must be a whole number"):
@@ -293,6 +300,12 @@ def test_a_wrong_head_is_told_the_right_ones(value: Any) -> None:
 
 
 # What does not go together.
+
+
+def test_averaged_features_are_refused_at_graph_level() -> None:
+    with pytest.raises(InputError, match="averaged_features = 1 stand beside the rows of nodes"):
+        Config.make(averaged_features=1)
+    assert Config.make(level="node", averaged_features=1).averaged_features == 1
 
 
 def test_the_sub_graph_head_is_refused_at_node_level() -> None:

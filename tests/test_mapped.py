@@ -178,7 +178,10 @@ def test_training_is_the_same_bit_by_bit(tmp_path: Path, fanout: int) -> None:
 
 
 @pytest.mark.parametrize("edges", ["plain", "weighted", "attributes", "directed"])
-@pytest.mark.parametrize("base", ["gcn", "gcn, features", "gcn, smoothed", "gcn, both", "gin"])
+@pytest.mark.parametrize(
+    "base",
+    ["gcn", "gcn, features", "gcn, smoothed", "gcn, both", "gcn, averaged", "gin", "gin, averaged"],
+)
 @pytest.mark.parametrize("norm", [False, True])
 @pytest.mark.parametrize("budget", [40, 1 << 26])
 def test_embeddings_in_chunks_are_those_in_memory(
@@ -197,7 +200,8 @@ def test_embeddings_in_chunks_are_those_in_memory(
     network, _, output = base.partition(", ")
     settings = {"base_encoder": network, "base_layers": 2}
     settings |= {"smoothing": 2} if output in ("smoothed", "both") else {}
-    settings |= {"gcn_output": "features-and-layers"} if output not in ("", "smoothed") else {}
+    settings |= {"gcn_output": "features-and-layers"} if output in ("features", "both") else {}
+    settings |= {"averaged_features": 2} if output == "averaged" else {}
     config = Config.make(
         settings, level="node", hidden=8, epochs=3, batch_size=4, norm=norm, dropout=0.1
     )
@@ -215,7 +219,10 @@ def test_embeddings_in_chunks_are_those_in_memory(
 
 
 @pytest.mark.parametrize("scale", ["unit", "standard"])
-@pytest.mark.parametrize("settings", [{}, {"norm": True}, {"gcn_output": "features-and-layers"}])
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"norm": True}, {"gcn_output": "features-and-layers"}, {"averaged_features": 1}],
+)
 @pytest.mark.parametrize("budget", [40, 1 << 26])
 def test_scaled_embeddings_in_chunks_are_those_in_memory(
     tmp_path: Path,

@@ -17,11 +17,13 @@ from torch import Tensor, nn
 
 from lg2ar.config import HEAD_NAMES, Config
 from lg2ar.data.toy import toy_graphs
+from lg2ar.errors import InputError
 from lg2ar.graph import GraphBatch
 from lg2ar.heads import EdgePerturbation, FeatureMasking, Identity, NodeDropping, SubGraph
 from lg2ar.model import LG2AR, StepOutput, build, build_head, scale_of
 from lg2ar.policy import Draw, Policy
 from lg2ar.training import Trainer
+from reference import make_graph
 from strategies import edges_per_graph, graph_batches, sizes
 
 WIDTH = 8
@@ -159,6 +161,28 @@ def test_smoothing_is_a_setting_of_a_gcn_and_adds_no_weight() -> None:
     model, smoothed = (build(one, 5) for one in (plain, plain.replace(smoothing=3)))
     assert len(smoothed.base_encoder.network.convs) == 1 + 3
     assert smoothed.state_dict().keys() == model.state_dict().keys()
+
+
+def test_averaged_features_stand_beside_embeddings_alone() -> None:
+    plain = Config.make(level="node", hidden=8, embedding_scale="unit")
+    model, averaged = (build(one, 3) for one in (plain, plain.replace(averaged_features=2)))
+    assert averaged.state_dict().keys() == model.state_dict().keys()
+    graph = make_graph("random many").to("cpu", torch.float32)
+    encoder = averaged.base_encoder.eval()
+    assert torch.equal(encoder(graph).nodes, model.base_encoder.eval()(graph).nodes)
+    assert torch.equal(encoder(graph).graphs, model.base_encoder(graph).graphs)
+    mixed = torch.eye(graph.num_nodes)
+    edges, weights = graph.edge_index, graph.weights()
+    mixed.index_put_((edges[1], edges[0]), weights, accumulate=True)
+    by_root = mixed.sum(dim=1).rsqrt()
+    mixed = by_root[:, None] * mixed * by_root
+    wanted = torch.cat([mixed @ mixed @ graph.x, encoder.encode(graph).nodes], dim=-1)
+    wanted = wanted / wanted.norm(dim=-1, keepdim=True)
+    found = encoder.embed(graph).nodes
+    torch.testing.assert_close(found, wanted)
+    assert encoder.width() == found.size(1) == 3 + 8
+    with pytest.raises(InputError, match="averaged_features = 1 stand beside the rows of nodes"):
+        Config.make(averaged_features=1)
 
 
 def test_the_largest_seed_builds() -> None:

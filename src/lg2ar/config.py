@@ -69,6 +69,9 @@ class Config:
             ``log-sum`` is the sum with each number x replaced by ``sign(x) log(1 + |x|)`` (D15).
         projection: Whether the base encoder has projection heads; the level's own by default.
         embedding: Whether embeddings are read before the projection heads or after (D12).
+        averaged_features: How many times features are averaged over neighbours, as a graph
+            convolution does, before they are handed out beside a node's rows; 0 leaves them out.
+            Training does not feel it. At node level alone (D12).
         embedding_scale: On what scale embeddings are handed out, which training does not feel:
             ``as-is``; ``unit``, each row divided by its length; or ``standard``, every column with
             mean 0 and deviation 1 over what was trained on (D12).
@@ -133,6 +136,7 @@ class Config:
     readout: str = _one_of("log-sum", "sum", "mean", "log-sum")
     projection: bool = True
     embedding: str = _one_of("before", "before", "after")
+    averaged_features: int = _within(0, 0, 64)
     embedding_scale: str = _one_of("as-is", "as-is", "unit", "standard")
     norm: bool = True
     norm_place: str = _one_of("before", "after", "before")
@@ -182,6 +186,11 @@ class Config:
             raise InputError(
                 f"batch_size = {self.batch_size} leaves no other graph to contrast with; use at "
                 "least 2, or negatives = 'shuffled'."
+            )
+        if self.averaged_features and self.level != "node":
+            raise InputError(
+                f"averaged_features = {self.averaged_features} stand beside the rows of nodes, and "
+                "level = 'graph' hands out those of graphs; leave it at 0."
             )
         if self.embedding_scale == "standard" and (
             not self.calibrate or self.embedding != "before"
@@ -273,6 +282,7 @@ BEFORE: dict[str, Any] = {
     "gcn_output": "last",
     "smoothing": 0,
     "walk_length": 8,
+    "averaged_features": 0,
     "embedding_scale": "as-is",
 }
 

@@ -210,6 +210,9 @@ class Encoder(nn.Module):
         scale: Applied to the rows that are handed out at inference, never in training; None leaves
             them as they are (docs/paper.md, D12).
         scaled: Which rows these are, those of graphs or of nodes.
+        averaged: Rounds of :class:`~lg2ar.layers.Smoothing` of the features as they come, which are
+            handed out before a node's own rows, never in training; 0 hands out none.
+        given: Width of these features.
     """
 
     def __init__(
@@ -221,9 +224,13 @@ class Encoder(nn.Module):
         features: nn.Module | None = None,
         scale: nn.Module | None = None,
         scaled: Level = "graph",
+        averaged: int = 0,
+        given: int = 0,
     ) -> None:
         super().__init__()
         width = network.out_features
+        self.averaged, self.average = averaged, Smoothing()
+        self.given = given if averaged else 0
         self.features = nn.Identity() if features is None else features
         self.network = network
         self.readout = readout
@@ -240,6 +247,10 @@ class Encoder(nn.Module):
             self.node_scale = scale
         elif scale is not None:
             self.graph_scale = scale
+
+    def width(self, projected: bool = False) -> int:
+        """How many columns embeddings of nodes have, or of graphs."""
+        return self.given + (self.out_features if projected else self.network.out_features)
 
     def prepare(self, graph: GraphBatch) -> GraphBatch:
         """The graphs that views are cut from: features of the width the network reads."""
@@ -266,8 +277,16 @@ class Encoder(nn.Module):
             graph: The batch, as it came.
             projected: Whether to read after the projection heads (docs/paper.md, D12).
         """
-        graph = self.prepare(graph)
-        encoding: Encoding = self(graph) if projected else self.encode(graph)
-        return Encoding(
-            nodes=self.node_scale(encoding.nodes), graphs=self.graph_scale(encoding.graphs)
-        )
+        prepared = self.prepare(graph)
+        encoding: Encoding = self(prepared) if projected else self.encode(prepared)
+        nodes = encoding.nodes
+        if self.averaged:
+            nodes = torch.cat([self.average_features(graph), nodes], dim=-1)
+        return Encoding(nodes=self.node_scale(nodes), graphs=self.graph_scale(encoding.graphs))
+
+    def average_features(self, graph: GraphBatch) -> Tensor:
+        """Features averaged over neighbours as a graph convolution does, so many times."""
+        rows = graph.x
+        for _ in range(self.averaged):
+            rows = self.average(rows, graph)
+        return rows

@@ -202,9 +202,7 @@ def save_run(folder: str | Path, run: Run) -> None:
 
 
 def _width(run: Run) -> int:
-    encoder = run.model.base_encoder
-    after = run.config.embedding == "after"
-    return int(encoder.out_features if after else encoder.network.out_features)
+    return run.model.base_encoder.width(projected=run.config.embedding == "after")
 
 
 def _drawn(state: np.random.RandomState | None) -> int:

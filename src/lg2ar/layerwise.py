@@ -22,10 +22,10 @@ from torch import Tensor, nn
 
 from lg2ar.data.links import take
 from lg2ar.data.mapped import MappedGraph
-from lg2ar.encoders import Encoder
+from lg2ar.encoders import GCN, Encoder
 from lg2ar.errors import InputError
 from lg2ar.graph import GraphBatch
-from lg2ar.layers import BatchNorm, Convolution, WeightedGCNConv
+from lg2ar.layers import BatchNorm, Convolution, Smoothing
 from lg2ar.moments import Moments
 
 # Numbers in the rows that are in memory at a time: 256 MiB in float32.
@@ -61,16 +61,17 @@ def embed_in_chunks(
     """
     work = _Layerwise(encoder, graph, scratch, budget)
     wanted = None if nodes is None else np.unique(nodes)
-    layers = work.run(wanted)
-    width = encoder.out_features if projected else encoder.network.out_features
+    layers, beside = work.run(wanted), work.average(wanted)
 
     def make(some: np.ndarray) -> Tensor:
         rows = work.read(layers, some)
-        made: Tensor = encoder.node_scale(encoder.node_projection(rows) if projected else rows)
+        rows = encoder.node_projection(rows) if projected else rows
+        made: Tensor = encoder.node_scale(work.with_average(beside, some, rows))
         return made
 
-    as_is = isinstance(encoder.node_scale, nn.Identity)
+    as_is = isinstance(encoder.node_scale, nn.Identity) and beside is None
     plain = len(layers) == 1 and not projected and as_is  # nothing is left to be done to them
+    width = encoder.width(projected)
     rows = layers[0] if plain else work.table(wanted, width, make, edges=False)
     if nodes is not None:
         return rows.of(np.asarray(nodes, dtype=np.int64))
@@ -91,7 +92,7 @@ def calibrate_in_chunks(
         work = _Layerwise(encoder, graph, scratch, budget)
         layers = work.run(None, calibrating=True)
         if isinstance(encoder.node_scale, BatchNorm):
-            work.calibrate_scale(encoder.node_scale, layers)
+            work.calibrate_scale(encoder.node_scale, layers, work.average(None))
     finally:
         encoder.train(training)
 
@@ -147,16 +148,16 @@ class _Layerwise:
         self.encoder, self.network = encoder, encoder.network
         self.links = graph.links
         self.num_nodes = graph.num_nodes
-        self.device = next(encoder.parameters()).device
-        self.scratch, self.budget = scratch, budget or BUDGET
-        self.width = max(graph.num_features, encoder.network.out_features, 1)
+        self.device = next((part.device for part in encoder.parameters()), torch.device("cpu"))
+        self.graph, self.scratch, self.budget = graph, scratch, budget or BUDGET
+        self.width = max(graph.num_features, encoder.width(), 1)
 
     def run(self, wanted: np.ndarray | None, calibrating: bool = False) -> list[_Rows]:
         """The rows of each layer, for the nodes that are needed of it."""
         levels = self._levels(wanted)
         scale = None
         rows: _Rows | _Features = _Features(levels[0], self._begin)
-        if isinstance(self.network.convs[0], WeightedGCNConv):
+        if isinstance(self.network.convs[0], Smoothing):
             scale = self.table(levels[0], 1, self._scale, edges=True)
         if self.network.convs[0].sends_rows:  # each neighbour looks at them, not the node alone
             rows = self.table(levels[0], self._first_width(), self._begin, edges=False)
@@ -172,11 +173,24 @@ class _Layerwise:
         """The rows of some nodes before the projection, of all layers that are read."""
         return torch.cat([layer.of(nodes) for layer in layers], dim=-1).to(self.device)
 
-    def calibrate_scale(self, scale: BatchNorm, layers: list[_Rows]) -> None:
+    def average(self, wanted: np.ndarray | None) -> _Rows | None:
+        """The averaged features that stand beside the rows of nodes; None where there are none."""
+        if not self.encoder.averaged:
+            return None
+        given = self.encoder.given
+        network = GCN(given, given, layers=0, smoothing=self.encoder.averaged)
+        bare = Encoder(network, given, projection=False)
+        return _Layerwise(bare, self.graph, self.scratch, self.budget).run(wanted)[0]
+
+    def with_average(self, beside: _Rows | None, nodes: np.ndarray, rows: Tensor) -> Tensor:
+        """Rows of some nodes with the averaged features before them."""
+        return rows if beside is None else torch.cat([self._rows(beside, nodes), rows], dim=-1)
+
+    def calibrate_scale(self, scale: BatchNorm, layers: list[_Rows], beside: _Rows | None) -> None:
         """Set what embeddings are scaled by to the statistics of all nodes."""
         moments = Moments()
         for some in self._chunks(None, edges=False):
-            moments(scale, (self.read(layers, some),))
+            moments(scale, (self.with_average(beside, some, self.read(layers, some)),))
         moments.give_to(scale)
 
     def _levels(self, wanted: np.ndarray | None) -> list[np.ndarray | None]:
@@ -225,7 +239,7 @@ class _Layerwise:
                 weights = self.links.weights(slots)
                 assert weights is not None
                 degree = degree.index_add(0, owner, weights)
-        return WeightedGCNConv.scale_of(degree).unsqueeze(-1)
+        return Smoothing.scale_of(degree).unsqueeze(-1)
 
     def _layer(
         self,

@@ -430,8 +430,10 @@ def build_base_encoder(config: Config, num_features: int, num_edge_features: int
         readout=cast(ReadOut, config.readout),
         projection=config.projection,
         features=features,
-        scale=_scale(config, network.out_features),
+        scale=_scale(config, network.out_features + bool(config.averaged_features) * num_features),
         scaled=config.level,
+        averaged=config.averaged_features,
+        given=num_features,
     )
 
 

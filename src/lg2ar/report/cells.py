@@ -48,7 +48,7 @@ MEASURES: dict[str, Callable[[Run], float]] = {
 _ENCODER = (
     *("hidden", "layers", "base_encoder", "base_layers", "gcn_output", "smoothing"),
     *("norm", "norm_place", "calibrate", "readout", "projection", "embedding"),
-    *("embedding_scale", "feature_projection"),
+    *("averaged_features", "embedding_scale", "feature_projection"),
     *("features", "degree_cap", "walk_length", "row_normalise"),
 )
 

@@ -110,7 +110,7 @@ VARIANTS: dict[str, Variant] = {
     "features": Variant(
         "features",
         {"method": "features", "epochs": 0, "patience": 0, "embedding_scale": "as-is"},
-        {"smoothing": 0},
+        {"smoothing": 0, "averaged_features": 0},
     ),
     # The paper's numbers of epochs are for pre-training; a classifier wants more.
     "supervised": Variant(
