@@ -8,7 +8,9 @@ the records; the tests see to it that this is so, and that charts are what is ma
 
 from __future__ import annotations
 
+import importlib
 import re
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from statistics import fmean
@@ -33,6 +35,8 @@ from lg2ar.report.tables import read_records, variants_table
 from lg2ar.shipping import read_encoder
 
 ROOT = Path(__file__).parent.parent
+sys.path.append(str(ROOT / "benchmarks"))
+presets = importlib.import_module("presets")  # a script, as this one
 # What README shows: the learned policy, with the paper's settings and with those of the findings.
 LEARNED = ("gru", "gru, preset=findings")
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
@@ -89,14 +93,12 @@ def search(file: str) -> str:
     ]
     for name in in_papers_order(trial["dataset"] for trial in trials):
         every = [trial for trial in trials if trial["dataset"] == name]
-        # As the preset does: of the probe that the most seeds were read by.
-        probe = max((len(t["seeds"]), t.get("probe_epochs", OLDER_EPOCHS)) for t in every)[1]
-        own = [trial for trial in every if trial.get("probe_epochs", OLDER_EPOCHS) == probe]
-        older = find_benchmark(name).level == "node" and probe == OLDER_EPOCHS
+        own = presets.comparable(every)
+        older = find_benchmark(name).level == "node" and presets.probe_of(own[0]) == OLDER_EPOCHS
         before = Config.make(hyperparameters(name, "findings")).to_dict()
         # The first whose settings are the preset's.
         usual = next((t["value"] for t in own if not _changes(t["settings"], before)), None)
-        best = max(own, key=lambda trial: (len(trial["seeds"]), trial["value"]))
+        best = presets.winner(name, "findings", every)
         changed = _changes({**best["settings"], "epochs": best["epochs"]}, before)
         told = NONE if usual is None else f"{usual:.1f}"
         lines.append(
