@@ -189,6 +189,14 @@ class Own(nn.Module):
         return h
 
 
+def smoothed(graph: GraphBatch, rounds: int) -> Tensor:
+    """Features averaged over neighbours as a graph convolution does, so many times."""
+    rows, smooth = graph.x, Smoothing()
+    for _ in range(rounds):
+        rows = smooth(rows, graph)
+    return rows
+
+
 def read_out(nodes: Tensor, graph: GraphBatch, kind: ReadOut) -> Tensor:
     """One row for each graph, of its nodes' rows ``[N, d]``."""
     pool = segment_mean if kind == "mean" else segment_sum
@@ -229,8 +237,7 @@ class Encoder(nn.Module):
     ) -> None:
         super().__init__()
         width = network.out_features
-        self.averaged, self.average = averaged, Smoothing()
-        self.given = given if averaged else 0
+        self.averaged, self.given = averaged, given if averaged else 0
         self.features = nn.Identity() if features is None else features
         self.network = network
         self.readout = readout
@@ -281,12 +288,5 @@ class Encoder(nn.Module):
         encoding: Encoding = self(prepared) if projected else self.encode(prepared)
         nodes = encoding.nodes
         if self.averaged:
-            nodes = torch.cat([self.average_features(graph), nodes], dim=-1)
+            nodes = torch.cat([smoothed(graph, self.averaged), nodes], dim=-1)
         return Encoding(nodes=self.node_scale(nodes), graphs=self.graph_scale(encoding.graphs))
-
-    def average_features(self, graph: GraphBatch) -> Tensor:
-        """Features averaged over neighbours as a graph convolution does, so many times."""
-        rows = graph.x
-        for _ in range(self.averaged):
-            rows = self.average(rows, graph)
-        return rows

@@ -19,7 +19,7 @@ from lg2ar.config import Config
 from lg2ar.data.dataset import Dataset
 from lg2ar.data.features import FeatureRecipe
 from lg2ar.devices import device_name, sharers
-from lg2ar.encoders import Encoder, ReadOut, read_out
+from lg2ar.encoders import Encoder, ReadOut, read_out, smoothed
 from lg2ar.experiment import pretrain, pretrain_many
 from lg2ar.fast.arrangement import LANES, busy, numbers_of
 from lg2ar.fast.suitability import settle_step
@@ -33,7 +33,6 @@ from lg2ar.finetuning import (
 )
 from lg2ar.finetuning.together import can_be_together, fine_tune_together
 from lg2ar.graph import GraphBatch
-from lg2ar.layers import Smoothing
 from lg2ar.model import build_base_encoder, initialise_parts
 from lg2ar.protocols import (
     AT_BEST,
@@ -176,10 +175,8 @@ class Runner:
         """No network: what is given to one, smoothed and read out as its rows would be."""
         config = planned.config
         graph = FeatureRecipe.of(config, dataset).apply(dataset).to(self.device)
-        rows, smooth = graph.x, Smoothing()
         with repeatable(self.device, config.deterministic):
-            for _ in range(config.smoothing):
-                rows = smooth(rows, graph)
+            rows = smoothed(graph, config.smoothing)
             if config.level == "graph":
                 rows = read_out(rows, graph, cast(ReadOut, config.readout))
         reading = _Reading(self, planned, dataset, protocols)
