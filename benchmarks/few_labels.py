@@ -1,15 +1,19 @@
-"""How strongly a probe that sees a tenth of the labels should be held back, and how to find out.
+"""How a frozen encoder is best read with a tenth of the labels.
+
+How strongly a logistic regression should be held back, and how to find out; and what kernels of
+several widths say, each by itself and together.
 
 python benchmarks/few_labels.py proteins,dd --preset semi-findings --epochs 40 --out FILE
 
-Folds are of other seeds than those that the protocols ``semi`` and ``semi-frozen`` report.
+Folds are of other seeds than those that the protocols ``semi``, ``semi-frozen`` and ``semi-kernel``
+report.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +28,8 @@ from lg2ar.data.benchmarks import open_benchmark
 from lg2ar.devices import choose_device, device_name
 from lg2ar.experiment import pretrain
 from lg2ar.moments import scaled
-from lg2ar.probes import C_GRID
+from lg2ar.probes import C_GRID, kernel_ridge_accuracy
+from lg2ar.probes.kernel_ridge import GAMMAS
 from lg2ar.records import versions
 from lg2ar.splits import Split, semi_splits
 
@@ -64,6 +69,16 @@ def read(rows: Array, y: Array, split: Split) -> tuple[Array, Array]:
     return accuracy, accuracy[np.mean(found, axis=1).argmin(0)]
 
 
+def kernels(rows: Array, y: Array, splits: Sequence[Split]) -> dict[str, float]:
+    """Accuracy with kernels of all widths together, and with each by itself."""
+    parts = [(split.train, split.test) for split in splits]
+    groups = {"together": GAMMAS, **{f"{gamma:g}": (gamma,) for gamma in GAMMAS}}
+    return {
+        name: round(float(kernel_ridge_accuracy(rows, y, parts, gammas=own).mean()), 2)
+        for name, own in groups.items()
+    }
+
+
 def measure(
     name: str, preset: str, epochs: int, seed: int, root: str | None
 ) -> Iterator[dict[str, Any]]:
@@ -83,7 +98,8 @@ def measure(
     y = dataset.y.numpy()
     for epoch, rows in seen.items():
         for folds in FOLDS:
-            every = [read(rows, y, split) for split in semi_splits(y, seed=folds)]
+            splits = semi_splits(y, seed=folds)
+            every = [read(rows, y, split) for split in splits]
             fixed, chosen = (
                 np.mean(part, axis=0).round(2).tolist() for part in zip(*every, strict=True)
             )
@@ -98,6 +114,7 @@ def measure(
                 "C": list(C_GRID),
                 "fixed": fixed,
                 "chosen": dict(zip(CRITERIA, chosen, strict=True)),
+                "kernels": kernels(rows, y, splits),
                 "device": device_name(device),
                 "versions": versions(),
             }
@@ -116,6 +133,7 @@ def main() -> None:
     for name in asked.datasets.split(","):
         for record in measure(name, asked.preset, asked.epochs, asked.seed, asked.data):
             print(name, record["epoch"], record["folds"], record["fixed"], record["chosen"])
+            print(record["kernels"], flush=True)
             with asked.out.open("a") as file:
                 file.write(json.dumps(record) + "\n")
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import importlib
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -30,7 +30,7 @@ from lg2ar.report.cells import Cell, cells
 from lg2ar.report.layouts import render
 from lg2ar.report.questions import by_epochs, findings, policies, probe_scaling
 from lg2ar.report.rows import in_papers_order
-from lg2ar.report.summary import MARK, NONE, beside, brief, marked, noted, summary
+from lg2ar.report.summary import MARK, NONE, beside, brief, marked, nearest, noted, summary
 from lg2ar.report.tables import read_records, variants_table
 from lg2ar.shipping import read_encoder
 
@@ -182,10 +182,26 @@ def compared_policies() -> str:
 
 def few_labels() -> str:
     """What a probe with a tenth of the labels scores, held back as each criterion says."""
+    first = read_records(ROOT / "results" / "few-labels.jsonl")[0]
+    return _few(
+        [*(f"by {name}" for name in first["chosen"]), *(f"C = {value:g}" for value in first["C"])],
+        lambda record: [*record["chosen"].values(), *record["fixed"]],
+    )
+
+
+def few_label_kernels() -> str:
+    """What kernels of several widths score with these labels, beside the regression."""
+    first = read_records(ROOT / "results" / "few-labels.jsonl")[0]
+    widths = [f"gamma {name}" for name in list(first["kernels"])[1:]]
+    return _few(
+        ["regression", "kernels together", *widths],
+        lambda record: [record["chosen"]["squared error"], *record["kernels"].values()],
+    )
+
+
+def _few(columns: Sequence[str], values_of: Callable[[dict[str, Any]], list[float]]) -> str:
     records = read_records(ROOT / "results" / "few-labels.jsonl")
-    criteria = list(records[0]["chosen"])
-    heads = ["data set", "preset", "encoder", "readings", *(f"by {name}" for name in criteria)]
-    heads += [f"C = {value:g}" for value in records[0]["C"]]
+    heads = ["data set", "preset", "encoder", "readings", *columns]
     rows = [f"| {' | '.join(heads)} |", "|---|---|---|" + "---:|" * (len(heads) - 3)]
     groups: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
     for record in records:
@@ -194,8 +210,7 @@ def few_labels() -> str:
     order = in_papers_order({name for name, *_ in groups})
     for key in sorted(groups, key=lambda key: order.index(key[0])):
         own = groups[key]
-        values = [fmean(record["chosen"][name] for record in own) for name in criteria]
-        values += [fmean(column) for column in zip(*(r["fixed"] for r in own), strict=True)]
+        values = [fmean(column) for column in zip(*map(values_of, own), strict=True)]
         shown = [*key, str(len(own)), *(f"{value:.1f}" for value in values)]
         rows.append(f"| {' | '.join(shown)} |")
     return "\n".join(rows)
@@ -240,9 +255,10 @@ TABLES: dict[str, Callable[[], str]] = {
     "results, brief": lambda: in_brief("findings"),
     **{
         f"results, {preset}": lambda preset=preset: in_brief(preset)  # type: ignore[misc]
-        for preset in ("searched", "long", "grid", "standardised")
+        for preset in ("searched", "long", "grid", "standardised", "long-standardised")
     },
     "results, printed": lambda: in_brief("paper"),
+    "results, nearest": lambda: nearest(learned()),
     "results, since": lambda: beside(learned(), published_since()),
     "findings, search": lambda: search("search.jsonl"),
     "findings, second round": lambda: search("search-long.jsonl"),
@@ -254,6 +270,7 @@ TABLES: dict[str, Callable[[], str]] = {
         read_records(ROOT / "results" / "graph.jsonl"), ("findings", "grid", "long")
     ),
     "findings, few labels": few_labels,
+    "findings, few-label kernels": few_label_kernels,
     "findings, network": lambda: network_gains(
         read_records(ROOT / "results" / "graph.jsonl"),
         "strict",

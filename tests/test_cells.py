@@ -21,7 +21,7 @@ from lg2ar.files import append_line
 from lg2ar.report.cells import Cell, cells, interval
 from lg2ar.report.layouts import render
 from lg2ar.report.rows import PRESETS, TABLES, VARIANTS, printed_rows
-from lg2ar.report.summary import NONE, NOTE, beside, brief
+from lg2ar.report.summary import NONE, NOTE, beside, brief, nearest
 from lg2ar.report.tables import read_records
 from lg2ar.study.plan import plan
 
@@ -748,6 +748,35 @@ def test_beside_others_the_highest_counts_that_chose_nothing_on_what_it_reports(
         "| mutag | A | 81.0 | 81.3 ± 0.0 | 5 | +0.3 | `nested`, preset `paper` | 71.0 |",
     ]
     assert len(beside(cells, {}).splitlines()) == 2
+
+
+def test_the_nearest_to_the_paper_counts_and_so_does_what_training_gains() -> None:
+    def five(dataset: str, at: float, gain: float, preset: str = "paper") -> list[dict[str, Any]]:
+        scores = [(seed, gain + 0.1 * seed) for seed in range(5)]
+        return [
+            run(
+                *(score("strict", 0, 60), score("strict", 9, 60 + own)),
+                *(score("paper", 0, 60), score("paper", 9, at)),
+                **{"dataset": dataset, "seed": seed, "preset": preset},
+            )
+            for seed, own in scores
+        ]
+
+    records = [
+        *five("mutag", 89.94, 0.4),  # 89.9: below 90.0
+        *five("proteins", 70.0, 3.0),
+        *five("proteins", 74.96, -0.3, "findings"),  # 75.0: as published
+        *five("dd", 99.0, 1.0)[:4],  # too few
+    ]
+    lines = nearest(ours(records, method="lg2ar")).splitlines()
+    half = f"{T[4] * math.sqrt(0.025) / math.sqrt(5):.1f}"
+    assert lines[2:] == [
+        f"| mutag | 90.0 ± 0.6 | 89.9 ± 0.0 | 60.0 | 5 | -0.1 | `paper` | +0.6 ± {half} |",
+        f"| proteins | 75.0 ± 0.5 | 75.0 ± 0.0 | 60.0 | 5 | +0.0 | `findings` | -0.1 ± {half} |",
+        "",
+        "At or above the published mean, at its printed digit: 1 of 2. Under `strict` training "
+        "gains with an interval clear of zero on 1.",
+    ]
 
 
 def test_others_are_known_for_every_benchmark() -> None:

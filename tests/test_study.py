@@ -22,7 +22,7 @@ from lg2ar.errors import InputError, NonFiniteLossError
 from lg2ar.experiment import pretrain
 from lg2ar.fast import arrangement
 from lg2ar.finetuning import Curve, Split, fine_tune, semi_splits
-from lg2ar.protocols import Memory, Reader, node_splits
+from lg2ar.protocols import FEW_LABELS, Memory, Reader, node_splits
 from lg2ar.records import StudyRecord, Task
 from lg2ar.study import runner as runner_module
 from lg2ar.study.ledger import Ledger, reproduce
@@ -366,18 +366,19 @@ def test_semi_says_how_each_epoch_was_selected(
 def test_frozen_semi_reads_the_untrained_encoder_and_the_last_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    (planned,) = some("semi", seeds=[4], settings=SMALL, protocols=["semi-frozen"])
+    (planned,) = some("semi", seeds=[4], settings=SMALL, protocols=FEW_LABELS)
     write_graphs(Path("large"), graphs=240)
     monkeypatch.setenv("LG2AR_DATA", "large")
-    record, dataset = done(planned, ["semi-frozen"]), open_source("tu:TINY")
-    for evaluation, epoch in zip(record.evaluations, (0, 3), strict=True):
+    record, dataset = done(planned, FEW_LABELS), open_source("tu:TINY")
+    found, reader = iter(record.evaluations), Reader(dataset, 4, torch.device("cpu"))
+    for epoch in (0, 3):
         run = pretrain(dataset, planned.config.replace(epochs=epoch), device="cpu")
-        expected = Reader(dataset, 4, torch.device("cpu")).accuracy(
-            "semi-frozen", run.embed(dataset)
-        )
-        assert (evaluation.protocol, evaluation.epoch) == ("semi-frozen", epoch)
-        assert evaluation.accuracy == expected
-    assert TABLES["semi"].protocols == ("semi", "semi-frozen")
+        for protocol in FEW_LABELS:
+            evaluation = next(found)
+            assert (evaluation.protocol, evaluation.epoch) == (protocol, epoch)
+            assert evaluation.accuracy == reader.accuracy(protocol, run.embed(dataset))
+    assert not list(found)
+    assert TABLES["semi"].protocols == ("semi", "semi-frozen", "semi-kernel")
 
 
 @pytest.mark.parametrize(("most", "groups"), [(7, [7] * 5 + [5]), (40, [40])])

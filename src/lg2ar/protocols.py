@@ -25,11 +25,13 @@ semi           graph whole network fine-tuned     ``test-max``: the epoch **on t
                                                   ``last epoch``: nothing
 semi-frozen    graph logistic regression with     C inside these labels; the epoch is fixed
                      10 % of the labels           beforehand
+semi-kernel    graph RBF kernels of five widths   how strongly each is held back, inside these
+                     with 10 % of the labels      labels; the epoch is fixed beforehand
 ============== ===== ============================ =======================================
 
-Folds and splits are fixed by the run's seed alone, those of ``semi`` and ``semi-frozen`` once and
-for all. So all methods are read on the same ones, and a trained encoder is compared in pairs with
-the untrained one of the same seed.
+Folds and splits are fixed by the run's seed alone, those of ``semi``, ``semi-frozen`` and
+``semi-kernel`` once and for all. So all methods are read on the same ones, and a trained encoder is
+compared in pairs with the untrained one of the same seed.
 """
 
 from __future__ import annotations
@@ -50,6 +52,7 @@ from lg2ar.data.dataset import Dataset
 from lg2ar.errors import InputError
 from lg2ar.probes.few_labels import chosen_logistic_accuracy
 from lg2ar.probes.kernel import chosen_probe_accuracy
+from lg2ar.probes.kernel_ridge import kernel_ridge_accuracy
 from lg2ar.probes.linear_layer import linear_layer_accuracy
 from lg2ar.probes.nested import nested_accuracy
 from lg2ar.probes.rbf_svm import rbf_accuracy
@@ -68,6 +71,9 @@ AT_BEST = ("paper", "paper-scaled")
 OLDER = {"paper": "paper-300", "strict": "strict-300"}
 OLDER_EPOCHS = 300
 
+# Protocols that read a frozen encoder with the labels of ``semi``.
+FEW_LABELS = ("semi-frozen", "semi-kernel")
+
 PROTOCOLS: dict[str, tuple[Level, ...]] = {
     "paper": ("graph", "node"),
     "paper-scaled": ("graph",),
@@ -76,7 +82,7 @@ PROTOCOLS: dict[str, tuple[Level, ...]] = {
     "infograph-rbf": ("graph",),
     "nested": ("graph",),
     "semi": ("graph",),
-    "semi-frozen": ("graph",),
+    **dict.fromkeys(FEW_LABELS, ("graph",)),
 }
 
 
@@ -186,6 +192,10 @@ class Reader:
             return _rounded(rbf_accuracy(rows.numpy(), self.labels, self.folds).accuracy)
         if protocol == "semi-frozen":
             return _rounded(chosen_logistic_accuracy(rows, self.labels, self.few_labels)[0])
+        if protocol == "semi-kernel":
+            return _rounded(
+                kernel_ridge_accuracy(rows, self.labels, self.few_labels, device=self.device)
+            )
         if protocol == "nested":
             return _rounded(
                 chosen_probe_accuracy(rows, self.labels, self.folds, device=self.device)[0]

@@ -47,7 +47,7 @@ def reproduce(
         list[str] | None,
         typer.Option(
             help="paper, paper-scaled, strict, infograph-rbf, nested, semi, semi-frozen, "
-            "paper-300, strict-300; default: the table's."
+            "semi-kernel, paper-300, strict-300; default: the table's."
         ),
     ] = None,
     preset: Annotated[

@@ -10,6 +10,7 @@ from lg2ar.probes.few_labels import (
 )
 from lg2ar.probes.folds import C_GRID, NestedAccuracy
 from lg2ar.probes.kernel import chosen_probe_accuracy, rbf_rows
+from lg2ar.probes.kernel_ridge import kernel_ridge_accuracy, kernel_ridge_scores
 from lg2ar.probes.linear_layer import LayerAccuracy, linear_layer_accuracy
 from lg2ar.probes.linear_svm import ConvergenceError
 from lg2ar.probes.nested import nested_accuracy
@@ -25,6 +26,8 @@ __all__ = [
     "chosen_probe_accuracy",
     "few_label_accuracy",
     "inner_folds",
+    "kernel_ridge_accuracy",
+    "kernel_ridge_scores",
     "linear_layer_accuracy",
     "nested_accuracy",
     "rbf_accuracy",

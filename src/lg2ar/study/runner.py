@@ -37,6 +37,7 @@ from lg2ar.model import build_base_encoder, initialise_parts
 from lg2ar.protocols import (
     AT_BEST,
     EPOCH_GRID,
+    FEW_LABELS,
     FOLDS,
     Memory,
     Reader,
@@ -80,7 +81,7 @@ class Runner:
         """
         if protocols:  # what cannot be evaluated is said before the training
             Reader(dataset, planned.config.seed, self.device)
-        for name in ("semi", "semi-frozen"):
+        for name in ("semi", *FEW_LABELS):
             if name in protocols:
                 semi_splits(_labels(dataset), validation=name == "semi")
         if planned.task.method == "supervised":
