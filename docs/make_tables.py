@@ -241,7 +241,7 @@ def bench() -> Bench:
     """All measurements of time and memory, and what the cost table had before."""
     files = sorted((ROOT / "results" / "bench").glob("*.jsonl"))
     measured = [record for file in files for record in read_records(file)]
-    return Bench(measured, read_records(ROOT / "results" / "cost.jsonl"))
+    return Bench(measured, read_records(ROOT / "results" / "cost-before.jsonl"))
 
 
 TABLES: dict[str, Callable[[], str]] = {

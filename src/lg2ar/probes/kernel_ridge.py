@@ -3,6 +3,7 @@
 Among some hundred labelled rows a search on inner folds tells little of how wide a kernel should
 be. So none is chosen: kernels of several widths answer together. How strongly each is held back is
 chosen by what it says of every labelled row when that one is left out, which costs no further fit.
+Only the shares of the classes, from which all begin, are those of all labelled rows.
 """
 
 from __future__ import annotations
@@ -50,23 +51,27 @@ def kernel_ridge_accuracy(
         raise ValueError(f"expected x [n, d] and y [n], got {given.shape} and {labels.shape}")
     if not np.isfinite(given).all():
         raise ValueError("embeddings must be finite")
+    for train, test in parts:
+        if not len(train) or not len(test):
+            raise ValueError(f"{len(train)} labelled and {len(test)} tested rows tell nothing")
     rows = torch.from_numpy(scaled(given)).to(device)
     kinds = torch.from_numpy(labels).to(device)
     targets = torch.nn.functional.one_hot(kinds).to(rows)  # [n, classes]
-    right = []
-    for train, test in (map(torch.from_numpy, part) for part in parts):
-        scores = kernel_ridge_scores(rows[train], targets[train], rows[test], gammas)
-        right.append((scores.argmax(1) == kinds[test]).double().mean())
-    found: NDArray[np.float64] = 100 * torch.stack(right).cpu().numpy()
+    right = torch.zeros(len(parts), dtype=torch.float64)
+    for place, (train, test) in enumerate(parts):
+        scores, _ = kernel_ridge_scores(rows[train], targets[train], rows[test], gammas)
+        right[place] = (scores.mean(0).argmax(1) == kinds[test]).double().mean()
+    found: NDArray[np.float64] = 100 * right.numpy()
     return found
 
 
 def kernel_ridge_scores(
     seen: Tensor, targets: Tensor, asked: Tensor, gammas: Sequence[float] = GAMMAS
-) -> Tensor:
-    """How much speaks for each class, ``[asked, classes]``: the mean of what all kernels say.
+) -> tuple[Tensor, Tensor]:
+    """How much speaks for each class by each kernel, ``[gammas, asked, classes]``.
 
     The scores of a row sum to one. They may be negative, and a class without a labelled row has 0.
+    Beside them how far each kernel misses labelled rows that are left out, ``[gammas]``.
 
     Args:
         seen: Labelled rows, scaled, ``[m, d]``.
@@ -76,11 +81,12 @@ def kernel_ridge_scores(
     """
     share = targets.mean(0)
     among, across = _distances(seen, seen).fill_diagonal_(0), _distances(asked, seen)
-    scores = [
-        torch.exp(-gamma * across) @ _weights(torch.exp(-gamma * among), targets - share)
-        for gamma in gammas
-    ]
-    return torch.stack(scores).mean(0) + share
+    scores, errors = [], []
+    for gamma in gammas:
+        weights, error = _weights(torch.exp(-gamma * among), targets - share)
+        scores.append(torch.exp(-gamma * across) @ weights)
+        errors.append(error)
+    return torch.stack(scores) + share, torch.stack(errors)
 
 
 def _distances(a: Tensor, b: Tensor) -> Tensor:
@@ -89,8 +95,8 @@ def _distances(a: Tensor, b: Tensor) -> Tensor:
     return squares.clamp_(min=0) / a.shape[1]
 
 
-def _weights(kernel: Tensor, targets: Tensor) -> Tensor:
-    r"""Weights ``[m, classes]`` of the ridge whose error on rows left out is the smallest.
+def _weights(kernel: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    r"""Weights ``[m, classes]`` of the ridge whose error on rows left out is the smallest, and it.
 
     With :math:`H = (K + \rho I)^{-1}` the weights are :math:`H t`, and a row that is left out is
     missed by :math:`(H t)_i / H_{ii}`. One decomposition of :math:`K` serves for every ridge.
@@ -100,6 +106,5 @@ def _weights(kernel: Tensor, targets: Tensor) -> Tensor:
     inverse = 1 / (length.clamp(min=0) + ridges[:, None])  # [ridges, m]
     weights = direction @ (inverse[..., None] * (direction.T @ targets))  # [ridges, m, classes]
     missed = weights / (inverse @ direction.square().T)[..., None]
-    best = missed.square().sum((1, 2)).flip(0).argmin()  # of equally good ones the largest
-    chosen: Tensor = weights.flip(0)[best]
-    return chosen
+    error, best = missed.square().sum(2).mean(1).min(0)
+    return weights[best], error
