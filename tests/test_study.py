@@ -22,6 +22,7 @@ from lg2ar.errors import InputError, NonFiniteLossError
 from lg2ar.experiment import pretrain
 from lg2ar.fast import arrangement
 from lg2ar.finetuning import Curve, Split, fine_tune, semi_splits
+from lg2ar.model import build_base_encoder
 from lg2ar.protocols import FEW_LABELS, Memory, Reader, node_splits
 from lg2ar.records import StudyRecord, Task
 from lg2ar.study import runner as runner_module
@@ -381,7 +382,7 @@ def test_frozen_semi_reads_the_untrained_encoder_and_the_last_one(
     assert TABLES["semi"].protocols == ("semi", "semi-frozen", "semi-kernel")
 
 
-@pytest.mark.parametrize(("most", "groups"), [(7, [7] * 5 + [5]), (40, [40])])
+@pytest.mark.parametrize(("most", "groups"), [(1, [1] * 40), (7, [7] * 5 + [5]), (40, [40])])
 def test_folds_that_are_fine_tuned_together_are_the_same_ones(
     monkeypatch: pytest.MonkeyPatch, most: int, groups: list[int]
 ) -> None:
@@ -450,6 +451,21 @@ def test_how_many_runs_are_trained_together(monkeypatch: pytest.MonkeyPatch) -> 
     assert runner.room(planned, dataset, ["semi"]) == 1
     monkeypatch.setattr(runner_module, "settle_step", lambda config, *_: config)
     assert runner.room(planned, dataset, ["strict"]) == 1
+
+
+def test_how_many_folds_are_fine_tuned_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    (planned,) = some("semi", settings=SMALL)
+    config, graph = planned.config, open_source(planned.task.dataset).graph
+    encoder = build_base_encoder(config, 3)
+    each = runner_module.BYTES * arrangement.numbers_of(config, graph)
+    on_gpu = Runner(torch.device("cuda"))
+    for free, sharers, most in ((9, 1, 4), (9, 2, 2), (1, 8, 1)):  # one has room in any case
+        monkeypatch.setattr(runner_module, "_free", lambda _, free=free: free * each)
+        monkeypatch.setenv(devices.SHARERS, str(sharers))
+        assert on_gpu._folds_at_once(config, graph, encoder) == most
+    with_edges = build_base_encoder(config, 3, 2)
+    assert on_gpu._folds_at_once(config, graph, with_edges) == 0  # no way side by side
+    assert Runner(torch.device("cpu"))._folds_at_once(config, graph, encoder) == 0
 
 
 @pytest.mark.parametrize("variant", ["gru", "infograph", "supervised"])

@@ -257,9 +257,10 @@ class Runner:
         captured = config.step == "captured"  # which says that its kernels suit the graphs
         labels, curves = _labels(dataset), []
         most = self._folds_at_once(config, graph, pairs[0][0])
-        for first in range(0, len(jobs), most):
-            encoders, splits, seeds = zip(*jobs[first : first + most], strict=True)
-            if most > 1:
+        step = max(1, most)
+        for first in range(0, len(jobs), step):
+            encoders, splits, seeds = zip(*jobs[first : first + step], strict=True)
+            if most:  # also for one, whose kernels are faster than the plain layers
                 curves += fine_tune_together(
                     encoders, graph, labels, splits, seeds, captured=captured, **settings
                 )
@@ -270,10 +271,11 @@ class Runner:
         return [list(itertools.islice(each, len(splits))) for _, splits in pairs]
 
     def _folds_at_once(self, config: Config, graph: GraphBatch, encoder: Encoder) -> int:
+        """As many as fit half of the memory that is free; 0 where there is no way side by side."""
         if self.device.type != "cuda" or config.level == "node":
-            return 1
+            return 0
         if not can_be_together(encoder, graph):
-            return 1
+            return 0
         each = BYTES * numbers_of(config, graph)
         return max(1, int(_free(self.device) / 2 / sharers() / each))
 
