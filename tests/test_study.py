@@ -457,7 +457,7 @@ def test_how_many_folds_are_fine_tuned_together(monkeypatch: pytest.MonkeyPatch)
     (planned,) = some("semi", settings=SMALL)
     config, graph = planned.config, open_source(planned.task.dataset).graph
     encoder = build_base_encoder(config, 3)
-    each = runner_module.BYTES * arrangement.numbers_of(config, graph)
+    each = runner_module.FOLD_BYTES * arrangement.numbers_of(config, graph)
     on_gpu = Runner(torch.device("cuda"))
     for free, sharers, most in ((9, 1, 4), (9, 2, 2), (1, 8, 1)):  # one has room in any case
         monkeypatch.setattr(runner_module, "_free", lambda _, free=free: free * each)

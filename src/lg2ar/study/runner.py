@@ -57,6 +57,9 @@ SEMI_LEARNING_RATE = 1e-3
 # of a batch's rows in all layers.
 TOGETHER = 10
 BYTES = 170
+# The same of a network that is fine-tuned: no views and no second encoder, but four rows kept of
+# each layer and what goes back through them, with as much again to spare.
+FOLD_BYTES = 64
 
 
 @dataclass(eq=False)
@@ -276,7 +279,7 @@ class Runner:
             return 0
         if not can_be_together(encoder, graph):
             return 0
-        each = BYTES * numbers_of(config, graph)
+        each = FOLD_BYTES * numbers_of(config, graph)
         return max(1, int(_free(self.device) / 2 / sharers() / each))
 
 
