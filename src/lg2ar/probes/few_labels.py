@@ -15,7 +15,7 @@ from sklearn.preprocessing import StandardScaler
 from torch import Tensor
 
 from lg2ar.moments import scaled
-from lg2ar.probes.folds import C_GRID, as_numpy, cut
+from lg2ar.probes.folds import C_GRID, checked, cut
 from lg2ar.records import Score
 
 Array = NDArray[np.float64]
@@ -77,12 +77,7 @@ def chosen_logistic_accuracy(
     Returns:
         Percent of each split's tested rows, and the ``C`` chosen for each.
     """
-    given = np.asarray(as_numpy(x), dtype=np.float64)
-    labels = np.unique(as_numpy(y), return_inverse=True)[1]
-    if given.ndim != 2 or labels.shape != (len(given),):
-        raise ValueError(f"expected x [n, d] and y [n], got {given.shape} and {labels.shape}")
-    if not np.isfinite(given).all():
-        raise ValueError("embeddings must be finite")
+    given, labels = checked(x, y)
     rows, classes = scaled(given), int(labels.max()) + 1
     # Before the threads: cutting hides a warning, which is not safe among them.
     folds = [inner_folds(labels[train], inner, seed) for train, _ in parts]

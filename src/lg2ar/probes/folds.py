@@ -86,3 +86,16 @@ def row_numbers(fold: ArrayLike, n: int) -> NDArray[np.intp]:
 def as_numpy(values: ArrayLike | Tensor) -> NDArray[np.generic]:
     """An array on the CPU."""
     return values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
+
+
+def checked(
+    x: ArrayLike | Tensor, y: ArrayLike | Tensor
+) -> tuple[NDArray[np.float64], NDArray[np.intp]]:
+    """Embeddings ``[n, d]``, and of their labels the places among all classes, ``[n]``."""
+    given = np.asarray(as_numpy(x), dtype=np.float64)
+    labels = np.unique(as_numpy(y), return_inverse=True)[1]
+    if given.ndim != 2 or labels.shape != (len(given),):
+        raise ValueError(f"expected x [n, d] and y [n], got {given.shape} and {labels.shape}")
+    if not np.isfinite(given).all():
+        raise ValueError("embeddings must be finite")
+    return given, labels

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from lg2ar.moments import scaled
-from lg2ar.probes.folds import as_numpy
+from lg2ar.probes.folds import checked
 
 Rows = NDArray[np.intp]
 
@@ -45,12 +45,7 @@ def kernel_ridge_accuracy(
         gammas: Over the number of features that vary: one kernel each.
         device: Where to compute.
     """
-    given = np.asarray(as_numpy(x), dtype=np.float64)
-    labels = np.unique(as_numpy(y), return_inverse=True)[1]
-    if given.ndim != 2 or labels.shape != (len(given),):
-        raise ValueError(f"expected x [n, d] and y [n], got {given.shape} and {labels.shape}")
-    if not np.isfinite(given).all():
-        raise ValueError("embeddings must be finite")
+    given, labels = checked(x, y)
     for train, test in parts:
         if not len(train) or not len(test):
             raise ValueError(f"{len(train)} labelled and {len(test)} tested rows tell nothing")
