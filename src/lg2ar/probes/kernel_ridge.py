@@ -1,9 +1,10 @@
 """Kernel ridge regression on a small share of the labels, of several kernels together.
 
-Among some hundred labelled rows a search on inner folds tells little of how wide a kernel should
-be. So none is chosen: kernels of several widths answer together. How strongly each is held back is
-chosen by what it says of every labelled row when that one is left out, which costs no further fit.
-Only the shares of the classes, from which all begin, are those of all labelled rows.
+Choosing the width of a kernel among some hundred labelled rows gains next to nothing and can lose
+a point (docs/findings.md). So none is chosen: kernels of several widths answer together. How
+strongly each is held back is chosen by what it says of every labelled row when that one is left
+out, which costs no further fit. Only the shares of the classes, from which all begin, are those of
+all labelled rows.
 """
 
 from __future__ import annotations
