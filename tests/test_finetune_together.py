@@ -186,8 +186,10 @@ def test_kernels_of_the_captured_step_give_the_same(settings: dict[str, object])
     networks = [Network(encoder, 3, 4, 0.0, "graph") for encoder in encoders]
     plain, ours = (side.SideBySide(networks, place) for _ in range(2))
     found = []
-    for together, how in ((plain, False), (ours, True)):
-        source, precision = side._source(graph, place, how)
+    for together, source, precision in (
+        (plain, *side._source(graph, place, None)),
+        (ours, *side._source(graph, place, "float32")),
+    ):
         with precision:
             blocks = source.blocks([np.array([0, 3, 5, 8]), np.array([2, 4, 9])], [1, 2])
             out = together(blocks, training=True)
@@ -221,7 +223,7 @@ def test_curves_of_the_captured_step_are_the_same() -> None:
     more: dict[str, Any] = {**SETTINGS, "epochs": 2, "hidden": 4, "device": DEVICE}
     plain, found = (
         fine_tune_together(encoders, graph, y, splits, [0, 1], captured=how, **more)
-        for how in (False, True)
+        for how in (None, "float32")
     )
     for one, other in zip(found, plain, strict=True):
         for name in ("train_loss", "test", "validation", "validation_loss"):
@@ -234,7 +236,7 @@ def test_dropout_of_the_captured_step_goes_by_its_keys() -> None:
     pytest.importorskip("triton", reason="the captured step needs Triton; it is not here")
     graph, _ = in_single(10)
     place = torch.device(DEVICE)
-    source, _ = side._source(graph, place, True)
+    source, _ = side._source(graph, place, "float32")
     found = []
     for dropout, keys in ((0.4, [1, 2]), (0.4, [1, 2]), (0.4, [1, 3]), (0.0, [1, 2])):
         encoder = made(hidden=4, layers=1, dropout=dropout).float()
@@ -254,7 +256,7 @@ def test_held_out_rows_are_bounded_by_the_numbers_they_hold(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     graph, _ = toys()
-    source, _ = side._source(graph, torch.device("cpu"), False)
+    source, _ = side._source(graph, torch.device("cpu"), None)
     rows = [np.arange(20), np.arange(20, 50)]
     assert len(list(side._chunks(source, rows, 16))) == 1
     monkeypatch.setattr(side, "GRAPHS", 12)

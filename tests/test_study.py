@@ -398,10 +398,10 @@ def test_folds_that_are_fine_tuned_together_are_the_same_ones(
         y: Any,
         splits: Any,
         seeds: Any,
-        captured: bool,
+        captured: str | None,
         **settings: Any,
     ) -> list[Curve]:
-        assert not captured  # the step was a plain one
+        assert captured is None  # the step was a plain one
         seen.append(len(splits))
         return [
             fine_tune(encoder, graph, y, split, seed=seed, **settings)
@@ -418,7 +418,7 @@ def test_folds_are_fine_tuned_as_steps_were_done(monkeypatch: pytest.MonkeyPatch
     (planned,) = some("semi", settings=SMALL, protocols=["semi"])
     dataset, seen = open_source(planned.task.dataset), []
 
-    def together(*_: Any, captured: bool, **settings: Any) -> list[Curve]:
+    def together(*_: Any, captured: str | None, **settings: Any) -> list[Curve]:
         seen.append(captured)
         return []
 
@@ -430,7 +430,7 @@ def test_folds_are_fine_tuned_as_steps_were_done(monkeypatch: pytest.MonkeyPatch
         runner._fine_tune(
             [(cast("Any", None), [cast("Any", None)])], dataset.graph, dataset, config
         )
-    assert seen == [True, False]
+    assert seen == ["tf32", None]
 
 
 def test_how_many_runs_are_trained_together(monkeypatch: pytest.MonkeyPatch) -> None:

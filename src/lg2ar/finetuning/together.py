@@ -61,7 +61,7 @@ def fine_tune_together(
     hidden: int = 128,
     device: torch.device | str = "cpu",
     deterministic: bool = True,
-    captured: bool = False,
+    captured: str | None = None,
 ) -> list[Curve]:
     """Fine-tune a copy of each encoder on its split.
 
@@ -80,8 +80,9 @@ def fine_tune_together(
         hidden: Width of the heads' hidden layer.
         device: Where to train.
         deterministic: Whether a CUDA device must repeat itself bit by bit.
-        captured: Whether the kernels of the captured step are to encode, in float32 as well. They
-            want graphs that this step is suitable for; dropout draws from another source there.
+        captured: ``tf32`` or ``float32``, which products are in, where the kernels of the captured
+            step are to encode; None takes the plain layers. The kernels want graphs that this step
+            is suitable for; dropout draws from another source there.
     """
     place = torch.device(device)
     classes, labels = torch.unique(y, return_inverse=True)
@@ -156,15 +157,15 @@ class Source(Protocol):
 
 
 def _source(
-    graph: GraphBatch, device: torch.device, captured: bool
+    graph: GraphBatch, device: torch.device, captured: str | None
 ) -> tuple[Source, AbstractContextManager[None]]:
     """What batches are taken from, and what to multiply in."""
-    if not captured:
+    if captured is None:
         return Plain(as_store(graph, device)), nullcontext()
     from lg2ar.fast.dense import products_in  # needs Triton
     from lg2ar.fast.finetuning import PairStore
 
-    return PairStore(graph, device), products_in("float32")
+    return PairStore(graph, device), products_in(captured)
 
 
 class Plain:

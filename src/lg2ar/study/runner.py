@@ -257,7 +257,8 @@ class Runner:
             "hidden": config.hidden,
             "device": self.device,
         }
-        captured = config.step == "captured"  # which says that its kernels suit the graphs
+        # A captured step says that its kernels suit the graphs.
+        captured = config.precision if config.step == "captured" else None
         labels, curves = _labels(dataset), []
         most = self._folds_at_once(config, graph, pairs[0][0])
         step = max(1, most)
