@@ -15,11 +15,13 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV, StratifiedShuffleSplit
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
+from threadpoolctl import threadpool_info
 from torch import Tensor, nn
 
 from lg2ar.errors import InputError
 from lg2ar.probes import (
     few_label_accuracy,
+    few_labels,
     linear_layer,
     linear_layer_accuracy,
     rbf_accuracy,
@@ -211,3 +213,21 @@ def test_few_labels_are_read_by_what_is_seen_alone() -> None:
     found = few_label_accuracy(x, y, share=0.2, splits=6, seed=4)
     assert (found.mean, found.std) == pytest.approx((np.mean(accuracy), np.std(accuracy)))
     assert found.protocol == "logistic regression on 20% of the labels, 6 splits"
+
+
+def test_splits_of_few_labels_share_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Side by side they multiply with no more threads than there are cores."""
+    seen: list[int] = []
+
+    def watched(rows: Any, labels: Any, train: Any, test: Any, *_: Any) -> tuple[Any, float]:
+        pools = threadpool_info()
+        seen.extend(pool["num_threads"] for pool in pools if pool["user_api"] == "blas")
+        return np.zeros((len(test), 2)), 1.0
+
+    monkeypatch.setattr(few_labels, "chosen_logistic_chances", watched)
+    monkeypatch.setattr(os, "cpu_count", lambda: 3)
+    x, y = blobs(40, 5, 2)
+    half = np.arange(20), np.arange(20, 40)
+    few_labels.chosen_logistic_accuracy(x, y, [half, half])
+    assert seen
+    assert set(seen) == {1}

@@ -12,6 +12,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import StratifiedShuffleSplit, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
+from threadpoolctl import threadpool_limits
 from torch import Tensor
 
 from lg2ar.moments import scaled
@@ -81,11 +82,14 @@ def chosen_logistic_accuracy(
     rows, classes = scaled(given), int(labels.max()) + 1
     # Before the threads: cutting hides a warning, which is not safe among them.
     folds = [inner_folds(labels[train], inner, seed) for train, _ in parts]
-    workers = min(len(parts), os.cpu_count() or 1)
-    found = Parallel(n_jobs=workers, backend="threading")(
-        delayed(chosen_logistic_chances)(rows, labels, *part, classes, own, C)
-        for part, own in zip(parts, folds, strict=True)
-    )
+    cores = os.cpu_count() or 1
+    workers = min(len(parts), cores)
+    # Where every thread multiplies with all cores, they wait for each other most of the time.
+    with threadpool_limits(max(1, cores // workers), user_api="blas"):
+        found = Parallel(n_jobs=workers, backend="threading")(
+            delayed(chosen_logistic_chances)(rows, labels, *part, classes, own, C)
+            for part, own in zip(parts, folds, strict=True)
+        )
     right = [
         np.mean(chances.argmax(1) == labels[test])
         for (chances, _), (_, test) in zip(found, parts, strict=True)
