@@ -1,4 +1,4 @@
-"""What the nested cross-validations share: inner folds, and what comes out."""
+"""What probes share: inner folds, what comes out of them, and checks of rows, labels and splits."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.model_selection import StratifiedKFold
 from torch import Tensor
+
+from lg2ar.errors import InputError
+from lg2ar.splits import Splits
 
 C_GRID = (1e-3, 1e-2, 1e-1, 1.0, 1e1, 1e2, 1e3)
 
@@ -99,3 +102,20 @@ def checked(
     if not np.isfinite(given).all():
         raise ValueError("embeddings must be finite")
     return given, labels
+
+
+def check_splits(splits: Splits, n: int) -> None:
+    """Refuse masks that are not of ``n`` rows, or leave out a part.
+
+    Raises:
+        InputError: If a split leaves nothing to train on, to choose by or to test on.
+    """
+    for name in ("train", "validation", "test"):
+        mask = getattr(splits, name)
+        if mask.dim() != 2 or mask.shape[1] != n:
+            raise ValueError(f"expected masks [S, {n}], got {list(mask.shape)}")
+        empty = (~mask.any(1)).nonzero()
+        if len(empty):
+            raise InputError(
+                f"Split {int(empty[0])} has no {name} rows; give every split some of each kind."
+            )

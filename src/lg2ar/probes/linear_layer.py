@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
-from lg2ar.errors import InputError
+from lg2ar.probes.folds import check_splits
 from lg2ar.probes.scaling import standardise
 from lg2ar.splits import Splits
 
@@ -198,11 +198,6 @@ def _check(
         raise ValueError(f"epochs and check_every must be positive, got {epochs}, {check_every}")
     if patience < 0:
         raise ValueError(f"patience must not be negative, got {patience}")
-    for name in ("train", "validation", "test"):
-        empty = (~getattr(splits, name).any(1)).nonzero()
-        if len(empty):
-            raise InputError(
-                f"Split {int(empty[0])} has no {name} rows; give every split some of each kind."
-            )
+    check_splits(splits, len(x))
     if not bool(x.isfinite().all()):
         raise ValueError("x holds values that are not finite numbers")
