@@ -726,9 +726,13 @@ def test_beside_others_what_was_read_as_before_gives_way() -> None:
     longer = [
         run(score("paper", 0, 71), score("paper", 9, 81), seed=seed, **node) for seed in range(5)
     ]
+    kernel = [
+        run(score("nested", 0, 72), score("nested", 9, 83), seed=seed, **node) for seed in range(5)
+    ]
     wanted = [
         (older, "85.0 ± 0.0 | 5 | +3.0 | `strict-300`"),
         ([*older, *longer], "81.0 ± 0.0 | 5 | -1.0 | `paper`"),
+        ([*older, *longer, *kernel], "83.0 ± 0.0 | 5 | +1.0 | `nested`"),
     ]
     for records, told in wanted:
         table = beside(ours(records, "node", method="lg2ar"), {"cora": ("A", 82.0)})

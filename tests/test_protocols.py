@@ -19,7 +19,7 @@ from lg2ar.data.dataset import Dataset
 from lg2ar.data.toy import toy_graphs, toy_nodes
 from lg2ar.errors import InputError
 from lg2ar.finetuning import semi_splits
-from lg2ar.probes import chosen_probe_accuracy, linear_layer_accuracy
+from lg2ar.probes import chosen_probe_accuracy, linear_layer_accuracy, validated_accuracy
 from lg2ar.protocols import (
     EPOCH_GRID,
     PROTOCOLS,
@@ -169,6 +169,18 @@ def test_nested_chooses_among_kinds_of_svm() -> None:
     found = reader.accuracy("nested", rows)
     assert found == pytest.approx(chosen_probe_accuracy(rows, reader.labels, reader.folds)[0])
     assert found != pytest.approx(reader.accuracy("strict", rows))
+
+
+def test_nested_chooses_on_the_validation_nodes_of_the_same_splits() -> None:
+    dataset = toy_nodes()
+    reader, rows = Reader(dataset, 3, CPU), noisy_rows(dataset)
+    found = reader.accuracy("nested", rows)
+    chosen = validated_accuracy(rows, reader.labels, random_splits(len(dataset), seed=3))
+    assert found == pytest.approx(chosen.test, abs=1e-5)
+    assert found != pytest.approx(chosen.validation, abs=1e-5)
+    assert len(found) == 20
+    assert np.mean(found) > 100 / (int(reader.labels.max()) + 1) + 10
+    assert found != reader.accuracy("strict", rows)
 
 
 def test_wikics_is_read_on_its_twenty_public_splits(

@@ -20,6 +20,9 @@ infograph-rbf  graph RBF SVM, unscaled            C inside the training folds; t
                                                   fixed beforehand
 nested         graph linear SVM as ``strict``, or kind of SVM, kernel width and C inside the
                      RBF kernels                  training folds; the epoch is fixed beforehand
+nested         node  kernel ridge regression,     scale of the rows, kernel, its width and strength
+                     linear or of RBF kernels     on the validation nodes; the model by its
+                                                  training loss
 semi           graph whole network fine-tuned     ``test-max``: the epoch **on the test
                      with 10 % of the labels      folds**; ``validation``: on another fold;
                                                   ``last epoch``: nothing
@@ -56,6 +59,7 @@ from lg2ar.probes.kernel_ridge import kernel_ridge_accuracy
 from lg2ar.probes.linear_layer import linear_layer_accuracy
 from lg2ar.probes.nested import nested_accuracy
 from lg2ar.probes.rbf_svm import rbf_accuracy
+from lg2ar.probes.validated import validated_accuracy
 from lg2ar.splits import Splits, random_splits, semi_splits, stratified_folds
 
 FOLDS = 10
@@ -80,7 +84,7 @@ PROTOCOLS: dict[str, tuple[Level, ...]] = {
     "strict": ("graph", "node"),
     **dict.fromkeys(OLDER.values(), ("node",)),
     "infograph-rbf": ("graph",),
-    "nested": ("graph",),
+    "nested": ("graph", "node"),
     "semi": ("graph",),
     **dict.fromkeys(FEW_LABELS, ("graph",)),
 }
@@ -177,17 +181,7 @@ class Reader:
             raise ValueError("protocol 'semi' fine-tunes an encoder; it does not read embeddings")
         scale = protocol in ("strict", "strict-300", "paper-scaled")
         if self.dataset.level == "node":
-            older = {"epochs": OLDER_EPOCHS, "patience": 0} if protocol in OLDER.values() else {}
-            layer = linear_layer_accuracy(
-                rows,
-                self.labels,
-                self.splits,
-                scale=scale,
-                seed=self.seed,
-                device=self.device,
-                **older,
-            )
-            return _rounded(layer.test)
+            return _rounded(self._of_nodes(protocol, rows, scale=scale))
         if protocol == "infograph-rbf":
             return _rounded(rbf_accuracy(rows.numpy(), self.labels, self.folds).accuracy)
         if protocol == "semi-frozen":
@@ -202,6 +196,21 @@ class Reader:
             )
         found = nested_accuracy(rows, self.labels, self.folds, scale=scale, device=self.device)
         return _rounded(found.accuracy)
+
+    def _of_nodes(self, protocol: str, rows: Tensor, *, scale: bool) -> NDArray[np.float64]:
+        """Percent of the test nodes of each split."""
+        if protocol == "nested":
+            return validated_accuracy(rows, self.labels, self.splits, device=self.device).test
+        older = {"epochs": OLDER_EPOCHS, "patience": 0} if protocol in OLDER.values() else {}
+        return linear_layer_accuracy(
+            rows,
+            self.labels,
+            self.splits,
+            scale=scale,
+            seed=self.seed,
+            device=self.device,
+            **older,
+        ).test
 
 
 class Memory:

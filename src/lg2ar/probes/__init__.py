@@ -15,12 +15,15 @@ from lg2ar.probes.linear_layer import LayerAccuracy, linear_layer_accuracy
 from lg2ar.probes.linear_svm import ConvergenceError
 from lg2ar.probes.nested import nested_accuracy
 from lg2ar.probes.rbf_svm import rbf_accuracy
+from lg2ar.probes.validated import Candidate, ValidatedAccuracy, validated_accuracy
 
 __all__ = [
     "C_GRID",
+    "Candidate",
     "ConvergenceError",
     "LayerAccuracy",
     "NestedAccuracy",
+    "ValidatedAccuracy",
     "chosen_logistic_accuracy",
     "chosen_logistic_chances",
     "chosen_probe_accuracy",
@@ -32,4 +35,5 @@ __all__ = [
     "nested_accuracy",
     "rbf_accuracy",
     "rbf_rows",
+    "validated_accuracy",
 ]

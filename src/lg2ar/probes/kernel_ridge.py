@@ -76,7 +76,7 @@ def kernel_ridge_scores(
         gammas: Over ``d``: one kernel each.
     """
     share = targets.mean(0)
-    among, across = _distances(seen, seen).fill_diagonal_(0), _distances(asked, seen)
+    among, across = distances(seen, seen).fill_diagonal_(0), distances(asked, seen)
     scores, errors = [], []
     for gamma in gammas:
         weights, error = _weights(torch.exp(-gamma * among), targets - share)
@@ -85,7 +85,7 @@ def kernel_ridge_scores(
     return torch.stack(scores) + share, torch.stack(errors)
 
 
-def _distances(a: Tensor, b: Tensor) -> Tensor:
+def distances(a: Tensor, b: Tensor) -> Tensor:
     """Mean squared difference of all rows of ``a`` and ``b``."""
     squares = a.square().sum(1, keepdim=True) + b.square().sum(1) - 2 * a @ b.T
     return squares.clamp_(min=0) / a.shape[1]

@@ -1,0 +1,199 @@
+"""Kernel ridge regression chosen by validation rows, beside scikit-learn's, one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pytest
+import torch
+from sklearn.kernel_ridge import KernelRidge
+from sklearn.preprocessing import StandardScaler, normalize
+from torch import Tensor
+
+from lg2ar.errors import InputError
+from lg2ar.probes import Candidate, validated_accuracy
+from lg2ar.probes.kernel_ridge import distances
+from lg2ar.probes.validated import GAMMAS, RIDGES, unit_rows
+from lg2ar.splits import Splits, random_splits
+
+
+def shells(n: int, classes: int = 3, seed: int = 0) -> tuple[Tensor, Tensor]:
+    """Shells around each other, blurred, of columns that differ in scale."""
+    draw = torch.Generator().manual_seed(seed)
+    y = torch.randint(classes, (n,), generator=draw)
+    x = torch.randn(n, 4, generator=draw, dtype=torch.float64)
+    x = x / x.norm(dim=1, keepdim=True) * (1 + y)[:, None] + 0.2 * x + 0.5
+    return x * torch.logspace(-0.3, 0.3, 4), y
+
+
+def directions(n: int, classes: int = 3, seed: int = 0) -> tuple[Tensor, Tensor]:
+    """Classes that differ in direction, while lengths differ at random and by much."""
+    draw = torch.Generator().manual_seed(seed)
+    y = torch.randint(classes, (n,), generator=draw)
+    middle = torch.randn(classes, 6, generator=draw, dtype=torch.float64)
+    x = middle[y] + 0.6 * torch.randn(n, 6, generator=draw, dtype=torch.float64)
+    return x * torch.randn(n, 1, generator=draw, dtype=torch.float64).mul(2).exp(), y
+
+
+def halves(n: int, count: int = 4) -> Splits:
+    return random_splits(n, count=count, seed=2, shares=(0.3, 0.2, 0.5))
+
+
+def slow(
+    x: Tensor, y: Tensor, masks: tuple[Tensor, Tensor, Tensor], gammas: Sequence[float]
+) -> tuple[float, float, Candidate]:
+    """What is chosen in one split, by scikit-learn."""
+    train, validation, test = (mask.numpy() for mask in masks)
+    unit = normalize(x.numpy())
+    unit = (unit - unit.mean(0)) / np.sqrt(((unit - unit.mean(0)) ** 2).mean())
+    truth = np.eye(int(y.max()) + 1)[y.numpy()]
+    share, best = truth[train].mean(0), (-1.0, 0.0, 0.0, Candidate("", 0.0, 0.0))
+    for scale, rows in (("standard", StandardScaler().fit_transform(x.numpy())), ("unit", unit)):
+        d = rows.shape[1]
+        for gamma in gammas:
+            for ridge in RIDGES:
+                # A product that is not divided by d is held back as much by a ridge d times as big.
+                machine = (
+                    KernelRidge(alpha=ridge, kernel="rbf", gamma=gamma / d)
+                    if gamma
+                    else KernelRidge(alpha=ridge * d, kernel="linear")
+                )
+                told = machine.fit(rows[train], truth[train] - share).predict(rows) + share
+                right = told.argmax(1) == y.numpy()
+                error = float(np.square(told - truth)[validation].sum(1).mean())
+                found = float(right[validation].mean()), -error
+                if found > best[:2]:
+                    best = (*found, float(right[test].mean()), Candidate(scale, gamma, ridge))
+    return 100 * best[2], 100 * best[0], best[3]
+
+
+@pytest.mark.parametrize("made", [shells, directions])
+@pytest.mark.parametrize("classes", [2, 4])
+@pytest.mark.parametrize("gammas", [GAMMAS, (0.0,)])
+@pytest.mark.parametrize("chunk", [4096, 7])
+def test_it_is_the_best_of_scikit_learns_machines(
+    made: Callable[[int, int], tuple[Tensor, Tensor]],
+    classes: int,
+    gammas: Sequence[float],
+    chunk: int,
+    device: torch.device,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("lg2ar.probes.validated._CHUNK", chunk)
+    x, y = made(160, classes)
+    splits = halves(160)
+    found = validated_accuracy(x, y, splits, gammas=gammas, device=device)
+    for place, masks in enumerate(zip(splits.train, splits.validation, splits.test, strict=True)):
+        test, validation, candidate = slow(x, y, masks, gammas)
+        assert found.chosen[place] == candidate
+        assert found.test[place] == pytest.approx(test)
+        assert found.validation[place] == pytest.approx(validation)
+
+
+def test_each_scale_and_kernel_is_chosen_where_it_serves() -> None:
+    x, y = directions(300)
+    assert {c.scale for c in validated_accuracy(x, y, halves(300)).chosen} == {"unit"}
+    x, y = shells(300)
+    found = validated_accuracy(x, y, halves(300))
+    assert {c.scale for c in found.chosen} == {"standard"}
+    assert min(c.gamma for c in found.chosen) > 0
+    flat = validated_accuracy(x, y, halves(300), gammas=[0.0])
+    assert (found.test > flat.test + 20).all()  # no plane tells shells apart
+
+
+def test_test_labels_do_not_choose() -> None:
+    x, y = shells(160)
+    splits = halves(160)
+    before = validated_accuracy(x, y, splits)
+    wrong = y.clone()
+    hidden = splits.test.all(0)
+    assert hidden.any()
+    wrong[hidden] = (wrong[hidden] + 1) % 3
+    after = validated_accuracy(x, wrong, splits)
+    assert after.chosen == before.chosen
+    assert np.array_equal(after.validation, before.validation)
+    assert (after.test < before.test).any()
+
+
+def test_equally_many_right_ones_leave_it_to_the_error() -> None:
+    x = torch.tensor([[-1.0], [1.0], [-1.1], [1.1], [-0.9], [0.9]], dtype=torch.float64)
+    y = torch.tensor([0, 1, 0, 1, 0, 1])
+    number = torch.arange(6)[None]
+    splits = Splits(number < 2, (number >= 2) & (number < 4), number >= 4)
+    for ridges in ([1e-3, 10.0], [10.0, 1e-3]):
+        found = validated_accuracy(x, y, splits, ridges=ridges)
+        assert found.validation.tolist() == found.test.tolist() == [100]
+        assert found.chosen[0].ridge == 1e-3
+
+
+def test_unit_rows_have_no_length_and_one_spread() -> None:
+    x = directions(50)[0].numpy()
+    rows = unit_rows(x)
+    assert np.allclose(rows.mean(0), 0)
+    assert np.square(rows).mean() == pytest.approx(1)
+    stretch = np.geomspace(0.01, 100, 50)[:, None]
+    assert np.allclose(unit_rows(x * stretch), rows)
+    assert not unit_rows(np.ones((4, 3)) * [[1.0], [2], [3], [7]]).any()  # one direction
+    assert np.isfinite(unit_rows(np.vstack([x, np.zeros((1, 6))]))).all()
+    assert not unit_rows(np.zeros((3, 2))).any()
+
+
+def test_what_says_nothing_is_told_to_be_of_the_most_frequent_class() -> None:
+    y = torch.tensor([0, 0, 1] * 20)
+    splits = halves(60, count=2)
+    found = validated_accuracy(torch.ones(60, 3), y, splits)
+    flat = validated_accuracy(torch.ones(60, 3), y, splits, gammas=[0.0])
+    assert flat.chosen == (Candidate("standard", 0.0, 1e-3),) * 2  # the first of all alike
+    for place in range(2):
+        assert found.test[place] == pytest.approx(
+            100 * float((y[splits.test[place]] == 0).double().mean())
+        )
+
+
+def test_a_class_that_is_not_trained_on_is_never_answered() -> None:
+    x, y = shells(120)
+    train = (torch.arange(120) < 60) & (y < 2)
+    rest = torch.arange(120) >= 60
+    splits = Splits(train[None], rest[None], rest[None])
+    (found,) = validated_accuracy(x, y, splits).test
+    at_most = 100 * float((y[rest] < 2).double().mean())
+    assert at_most / 2 < found <= at_most
+
+
+def test_no_kernel_of_all_rows_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lg2ar.probes.validated._CHUNK", 16)
+    shapes = set()
+
+    def seen(a: Tensor, b: Tensor) -> Tensor:
+        shapes.add((len(a), len(b)))
+        return distances(a, b)
+
+    monkeypatch.setattr("lg2ar.probes.validated.distances", seen)
+    x, y = shells(160)
+    validated_accuracy(x, y, halves(160, count=1))
+    assert shapes == {(48, 48), (32, 48), (16, 48)}  # training, validation, parts of the test rows
+
+
+def test_bad_input_is_refused() -> None:
+    x, y = shells(40)
+    splits = halves(40)
+    with pytest.raises(ValueError, match=r"expected x \[n, d\] and y \[n\], got"):
+        validated_accuracy(x, y[:-1], splits)
+    with pytest.raises(ValueError, match=r"expected masks \[S, 40\], got \[4, 50\]"):
+        validated_accuracy(x, y, halves(50))
+    none = torch.zeros_like(splits.train)
+    for name, parts in {
+        "train": (none, splits.validation, splits.test),
+        "validation": (splits.train, none, splits.test),
+        "test": (splits.train, splits.validation, none),
+    }.items():
+        with pytest.raises(InputError, match=f"Split 0 has no {name} rows"):
+            validated_accuracy(x, y, Splits(*parts))
+    with pytest.raises(ValueError, match=r"ridges some positive ones, got \[0.1\] and \[0\]"):
+        validated_accuracy(x, y, splits, gammas=[0.1], ridges=[0])
+    with pytest.raises(ValueError, match=r"none negative.* got \[-1\] and"):
+        validated_accuracy(x, y, splits, gammas=[-1])
+    x[3, 1] = torch.nan
+    with pytest.raises(ValueError, match="must be finite"):
+        validated_accuracy(x, y, splits)
