@@ -41,14 +41,18 @@ def halves(n: int, count: int = 4) -> Splits:
 
 
 def slow(
-    x: Tensor, y: Tensor, masks: tuple[Tensor, Tensor, Tensor], gammas: Sequence[float]
-) -> tuple[float, float, Candidate]:
+    x: Tensor,
+    y: Tensor,
+    masks: tuple[Tensor, Tensor, Tensor],
+    gammas: Sequence[float],
+    together: int,
+) -> tuple[float, float, tuple[Candidate, ...]]:
     """What is chosen in one split, by scikit-learn."""
     train, validation, test = (mask.numpy() for mask in masks)
     unit = normalize(x.numpy())
     unit = (unit - unit.mean(0)) / np.sqrt(((unit - unit.mean(0)) ** 2).mean())
     truth = np.eye(int(y.max()) + 1)[y.numpy()]
-    share, best = truth[train].mean(0), (-1.0, 0.0, 0.0, Candidate("", 0.0, 0.0))
+    share, found = truth[train].mean(0), []
     for scale, rows in (("standard", StandardScaler().fit_transform(x.numpy())), ("unit", unit)):
         d = rows.shape[1]
         for gamma in gammas:
@@ -60,22 +64,24 @@ def slow(
                     else KernelRidge(alpha=ridge * d, kernel="linear")
                 )
                 told = machine.fit(rows[train], truth[train] - share).predict(rows) + share
-                right = told.argmax(1) == y.numpy()
+                wrong = float((told.argmax(1) != y.numpy())[validation].mean())
                 error = float(np.square(told - truth)[validation].sum(1).mean())
-                found = float(right[validation].mean()), -error
-                if found > best[:2]:
-                    best = (*found, float(right[test].mean()), Candidate(scale, gamma, ridge))
-    return 100 * best[2], 100 * best[0], best[3]
+                found.append((wrong, error, told, Candidate(scale, gamma, ridge)))
+    best = sorted(found, key=lambda each: each[:2])[:together]
+    right = sum(each[2] for each in best).argmax(1) == y.numpy()
+    chosen = tuple(each[3] for each in best)
+    return 100 * float(right[test].mean()), 100 * float(right[validation].mean()), chosen
 
 
 @pytest.mark.parametrize("made", [shells, directions])
 @pytest.mark.parametrize("classes", [2, 4])
-@pytest.mark.parametrize("gammas", [GAMMAS, (0.0,)])
+@pytest.mark.parametrize(("gammas", "together"), [(GAMMAS, 1), (GAMMAS, 5), ((0.0,), 1)])
 @pytest.mark.parametrize("chunk", [4096, 7])
 def test_it_is_the_best_of_scikit_learns_machines(
     made: Callable[[int, int], tuple[Tensor, Tensor]],
     classes: int,
     gammas: Sequence[float],
+    together: int,
     chunk: int,
     device: torch.device,
     monkeypatch: pytest.MonkeyPatch,
@@ -83,21 +89,21 @@ def test_it_is_the_best_of_scikit_learns_machines(
     monkeypatch.setattr("lg2ar.probes.validated._CHUNK", chunk)
     x, y = made(160, classes)
     splits = halves(160)
-    found = validated_accuracy(x, y, splits, gammas=gammas, device=device)
+    found = validated_accuracy(x, y, splits, gammas=gammas, together=together, device=device)
     for place, masks in enumerate(zip(splits.train, splits.validation, splits.test, strict=True)):
-        test, validation, candidate = slow(x, y, masks, gammas)
-        assert found.chosen[place] == candidate
+        test, validation, candidates = slow(x, y, masks, gammas, together)
+        assert found.chosen[place] == candidates
         assert found.test[place] == pytest.approx(test)
         assert found.validation[place] == pytest.approx(validation)
 
 
 def test_each_scale_and_kernel_is_chosen_where_it_serves() -> None:
     x, y = directions(300)
-    assert {c.scale for c in validated_accuracy(x, y, halves(300)).chosen} == {"unit"}
+    assert {best[0].scale for best in validated_accuracy(x, y, halves(300)).chosen} == {"unit"}
     x, y = shells(300)
     found = validated_accuracy(x, y, halves(300))
-    assert {c.scale for c in found.chosen} == {"standard"}
-    assert min(c.gamma for c in found.chosen) > 0
+    assert {best[0].scale for best in found.chosen} == {"standard"}
+    assert min(best[0].gamma for best in found.chosen) > 0
     flat = validated_accuracy(x, y, halves(300), gammas=[0.0])
     assert (found.test > flat.test + 20).all()  # no plane tells shells apart
 
@@ -122,9 +128,9 @@ def test_equally_many_right_ones_leave_it_to_the_error() -> None:
     number = torch.arange(6)[None]
     splits = Splits(number < 2, (number >= 2) & (number < 4), number >= 4)
     for ridges in ([1e-3, 10.0], [10.0, 1e-3]):
-        found = validated_accuracy(x, y, splits, ridges=ridges)
+        found = validated_accuracy(x, y, splits, ridges=ridges, together=1)
         assert found.validation.tolist() == found.test.tolist() == [100]
-        assert found.chosen[0].ridge == 1e-3
+        assert found.chosen[0][0].ridge == 1e-3
 
 
 def test_unit_rows_have_no_length_and_one_spread() -> None:
@@ -143,8 +149,8 @@ def test_what_says_nothing_is_told_to_be_of_the_most_frequent_class() -> None:
     y = torch.tensor([0, 0, 1] * 20)
     splits = halves(60, count=2)
     found = validated_accuracy(torch.ones(60, 3), y, splits)
-    flat = validated_accuracy(torch.ones(60, 3), y, splits, gammas=[0.0])
-    assert flat.chosen == (Candidate("standard", 0.0, 1e-3),) * 2  # the first of all alike
+    flat = validated_accuracy(torch.ones(60, 3), y, splits, gammas=[0.0], together=1)
+    assert flat.chosen == ((Candidate("standard", 0.0, 1e-3),),) * 2  # the first of all alike
     for place in range(2):
         assert found.test[place] == pytest.approx(
             100 * float((y[splits.test[place]] == 0).double().mean())
@@ -194,6 +200,8 @@ def test_bad_input_is_refused() -> None:
         validated_accuracy(x, y, splits, gammas=[0.1], ridges=[0])
     with pytest.raises(ValueError, match=r"none negative.* got \[-1\] and"):
         validated_accuracy(x, y, splits, gammas=[-1])
+    with pytest.raises(ValueError, match="together must be positive, got 0"):
+        validated_accuracy(x, y, splits, together=0)
     x[3, 1] = torch.nan
     with pytest.raises(ValueError, match="must be finite"):
         validated_accuracy(x, y, splits)

@@ -21,8 +21,8 @@ infograph-rbf  graph RBF SVM, unscaled            C inside the training folds; t
 nested         graph linear SVM as ``strict``, or kind of SVM, kernel width and C inside the
                      RBF kernels                  training folds; the epoch is fixed beforehand
 nested         node  kernel ridge regression,     scale of the rows, kernel, its width and strength
-                     linear or of RBF kernels     on the validation nodes; the model by its
-                                                  training loss
+                     linear or of RBF kernels;    on the validation nodes; the model by its
+                     the five best together       training loss
 semi           graph whole network fine-tuned     ``test-max``: the epoch **on the test
                      with 10 % of the labels      folds**; ``validation``: on another fold;
                                                   ``last epoch``: nothing

@@ -32,6 +32,10 @@ GAMMAS = (LINEAR, 0.1, 0.3, 1.0)
 # Half the steps were tried too: they take twice the time, and the accuracy is the same.
 RIDGES = (1e-3, 1e-2, 1e-1, 1.0, 1e1)
 
+# How many of the best answer together: which one is the very best, the validation rows hardly
+# tell. Beside a single one this gained 0.1 to 0.2 on three data sets and nothing on Cora.
+TOGETHER = 5
+
 # Tested rows whose kernel with the training rows is held at once.
 _CHUNK = 4096
 
@@ -53,17 +57,17 @@ class Candidate:
 
 @dataclass(frozen=True)
 class ValidatedAccuracy:
-    """Accuracies of the probe that was chosen in each split, in percent.
+    """Accuracies of the probes that were chosen in each split, in percent.
 
     Attributes:
         test: Of the test rows, ``[S]``.
-        validation: Of the validation rows, which chose it, ``[S]``.
-        chosen: The probe of each split.
+        validation: Of the validation rows, which chose them, ``[S]``.
+        chosen: The probes of each split, the best first.
     """
 
     test: NDArray[np.float64]
     validation: NDArray[np.float64]
-    chosen: tuple[Candidate, ...]
+    chosen: tuple[tuple[Candidate, ...], ...]
 
 
 def validated_accuracy(
@@ -73,13 +77,15 @@ def validated_accuracy(
     *,
     gammas: Sequence[float] = GAMMAS,
     ridges: Sequence[float] = RIDGES,
+    together: int = TOGETHER,
     device: torch.device | str = "cpu",
 ) -> ValidatedAccuracy:
-    """Test accuracy of the kernel ridge regression that is best on the validation rows.
+    """Test accuracy of the kernel ridge regressions that are best on the validation rows.
 
     Scale, kernel and strength are chosen together, by how many validation rows are right, then by
-    the squared error there, then by their order. Only training rows are learned from, before the
-    choice and after it; rows are scaled by all of them, without labels. Double precision.
+    the squared error there, then by their order. The few best answer together. Only training rows
+    are learned from, before the choice and after it; rows are scaled by all of them, without
+    labels. Double precision.
 
     Args:
         x: Embeddings, ``[N, d]``.
@@ -87,6 +93,7 @@ def validated_accuracy(
         splits: Masks of the rows, ``[S, N]`` each.
         gammas: Widths to choose from, 0 for the linear kernel.
         ridges: Strengths to choose from.
+        together: How many of the best answer together, by the mean of their values.
         device: Where to compute.
 
     Raises:
@@ -94,6 +101,8 @@ def validated_accuracy(
     """
     given, labels = checked(x, y)
     check_splits(splits, len(given))
+    if together < 1:
+        raise ValueError(f"together must be positive, got {together}")
     if not gammas or min(gammas) < 0 or not ridges or min(ridges) <= 0:
         raise ValueError(
             f"gammas must be some, none negative, and ridges some positive ones, got "
@@ -105,10 +114,15 @@ def validated_accuracy(
     found = []
     for masks in zip(splits.train, splits.validation, splits.test, strict=True):
         train, validation, test = (mask.nonzero()[:, 0].to(device) for mask in masks)
-        fit = _chosen(rows, targets, train, validation, gammas, ridges)
-        found.append((fit.tested(rows, targets, train, test), fit.right, fit.candidate))
-    tested, right, chosen = zip(*found, strict=True)
-    return ValidatedAccuracy(100 * np.array(tested), 100 * np.array(right), chosen)
+        best = _fits(rows, targets, train, validation, gammas, ridges)[:together]
+        told = torch.stack([fit.told for fit in best]).mean(0)
+        chosen = tuple(fit.candidate for fit in best)
+        tested = _tested(best, rows, targets, train, test)
+        found.append((tested, _right(told, targets[validation]), chosen))
+    test_share, validation_share, candidates = zip(*found, strict=True)
+    return ValidatedAccuracy(
+        100 * np.array(test_share), 100 * np.array(validation_share), candidates
+    )
 
 
 def unit_rows(rows: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -128,53 +142,62 @@ def unit_rows(rows: NDArray[np.float64]) -> NDArray[np.float64]:
 
 @dataclass(frozen=True, eq=False)
 class _Fit:
-    """A probe that was fitted, and what it is worth on the validation rows."""
+    """A probe that was fitted, and what it says of the validation rows."""
 
     candidate: Candidate
     weights: Tensor  # [m, classes]
-    share: Tensor  # [classes]
+    told: Tensor  # [validation rows, classes]
     right: float
     error: float
 
-    @property
-    def rank(self) -> tuple[float, float]:
-        return self.right, -self.error
 
-    def tested(
-        self, rows: Mapping[str, Tensor], targets: Tensor, train: Tensor, test: Tensor
-    ) -> float:
-        """Share of the test rows that are right."""
-        points, right = rows[self.candidate.scale], 0.0
-        seen = points[train]
-        for part in torch.split(test, _CHUNK):
-            (across,) = _kernels(points[part], seen, [self.candidate.gamma])
-            right += len(part) * _worth(across @ self.weights + self.share, targets[part])[0]
-        return right / len(test)
-
-
-def _chosen(
+def _fits(
     rows: Mapping[str, Tensor],
     targets: Tensor,
     train: Tensor,
     validation: Tensor,
     gammas: Sequence[float],
     ridges: Sequence[float],
-) -> _Fit:
-    """The candidate that is best on the validation rows, the first of equally good ones."""
-    share, wanted = targets[train].mean(0), targets[validation]
-    best: _Fit | None = None
+) -> list[_Fit]:
+    """All candidates, those first that are best on the validation rows."""
+    share, wanted, found = targets[train].mean(0), targets[validation], []
     for scale, points in rows.items():
         seen, asked = points[train], points[validation]
         kernels = zip(_kernels(seen, seen, gammas), _kernels(asked, seen, gammas), strict=True)
         for gamma, (among, across) in zip(gammas, kernels, strict=True):
             for ridge in ridges:
                 weights = _weights(among, targets[train] - share, ridge)
-                worth = _worth(across @ weights + share, wanted)
-                fit = _Fit(Candidate(scale, gamma, ridge), weights, share, *worth)
-                if best is None or fit.rank > best.rank:
-                    best = fit
-    assert best is not None
-    return best
+                told = across @ weights + share
+                error = (told - wanted).square().sum(1).mean().item()
+                fit = _Fit(
+                    Candidate(scale, gamma, ridge), weights, told, _right(told, wanted), error
+                )
+                found.append(fit)
+    return sorted(found, key=lambda fit: (-fit.right, fit.error))
+
+
+def _tested(
+    fits: Sequence[_Fit],
+    rows: Mapping[str, Tensor],
+    targets: Tensor,
+    train: Tensor,
+    test: Tensor,
+) -> float:
+    """Share of the test rows that are right by the mean of what some probes say."""
+    # Those of one kernel are one probe: the kernel is linear in their weights.
+    kernels: dict[str, dict[float, Tensor]] = {}
+    for fit in fits:
+        own, gamma = kernels.setdefault(fit.candidate.scale, {}), fit.candidate.gamma
+        own[gamma] = own.get(gamma, torch.zeros_like(fit.weights)) + fit.weights / len(fits)
+    right = 0.0
+    for part in torch.split(test, _CHUNK):
+        told = targets[train].mean(0).expand(len(part), -1)
+        for scale, own in kernels.items():
+            across = _kernels(rows[scale][part], rows[scale][train], list(own))
+            for kernel, weights in zip(across, own.values(), strict=True):
+                told = told + kernel @ weights
+        right += len(part) * _right(told, targets[part])
+    return right / len(test)
 
 
 def _kernels(a: Tensor, b: Tensor, gammas: Sequence[float]) -> Iterator[Tensor]:
@@ -196,7 +219,6 @@ def _weights(kernel: Tensor, targets: Tensor, ridge: float) -> Tensor:
     return found
 
 
-def _worth(scores: Tensor, targets: Tensor) -> tuple[float, float]:
-    """Share of rows that are right, and their mean squared error."""
-    right = (scores.argmax(1) == targets.argmax(1)).double().mean()
-    return right.item(), (scores - targets).square().sum(1).mean().item()
+def _right(told: Tensor, targets: Tensor) -> float:
+    """Share of rows whose highest value is at their class."""
+    return (told.argmax(1) == targets.argmax(1)).double().mean().item()
