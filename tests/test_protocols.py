@@ -181,6 +181,9 @@ def test_nested_chooses_on_the_validation_nodes_of_the_same_splits() -> None:
     assert len(found) == 20
     assert np.mean(found) > 100 / (int(reader.labels.max()) + 1) + 10
     assert found != reader.accuracy("strict", rows)
+    beside = validated_accuracy(rows, reader.labels, reader.splits, features=dataset.graph.x)
+    assert reader.accuracy("nested-features", rows) == pytest.approx(beside.test, abs=1e-5)
+    assert not np.array_equal(beside.test, chosen.test)
 
 
 def test_wikics_is_read_on_its_twenty_public_splits(

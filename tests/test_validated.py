@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from sklearn.kernel_ridge import KernelRidge
+from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.preprocessing import StandardScaler, normalize
 from torch import Tensor
 
@@ -38,6 +39,34 @@ def directions(n: int, classes: int = 3, seed: int = 0) -> tuple[Tensor, Tensor]
 
 def halves(n: int, count: int = 4) -> Splits:
     return random_splits(n, count=count, seed=2, shares=(0.3, 0.2, 0.5))
+
+
+def features_beside(
+    x: Tensor,
+    y: Tensor,
+    masks: tuple[Tensor, Tensor, Tensor],
+    features: Tensor,
+    gamma: float,
+    together: int,
+) -> tuple[float, tuple[Candidate, ...]]:
+    """What is best in one split of kernels of rows, with features beside them and without."""
+    train, validation, test = (mask.numpy() for mask in masks)
+    truth = np.eye(int(y.max()) + 1)[y.numpy()]
+    share, found = truth[train].mean(0), []
+    kernel_of_features = rbf_kernel(unit_rows(features.numpy()), gamma=1 / features.shape[1])
+    scales = {"standard": StandardScaler().fit_transform(x.numpy()), "unit": unit_rows(x.numpy())}
+    for scale, rows in scales.items():
+        own = rbf_kernel(rows, gamma=gamma / rows.shape[1])
+        for beside, kernel in ((False, own), (True, (own + kernel_of_features) / 2)):
+            for ridge in RIDGES:
+                held = kernel[np.ix_(train, train)] + ridge * np.eye(train.sum())
+                told = kernel[:, train] @ np.linalg.solve(held, truth[train] - share) + share
+                wrong = float((told.argmax(1) != y.numpy())[validation].mean())
+                error = float(np.square(told - truth)[validation].sum(1).mean())
+                found.append((wrong, error, told, Candidate(scale, gamma, ridge, beside)))
+    best = sorted(found, key=lambda each: each[:2])[:together]
+    right = sum(each[2] for each in best).argmax(1) == y.numpy()
+    return 100 * float(right[test].mean()), tuple(each[3] for each in best)
 
 
 def slow(
@@ -95,6 +124,39 @@ def test_it_is_the_best_of_scikit_learns_machines(
         assert found.chosen[place] == candidates
         assert found.test[place] == pytest.approx(test)
         assert found.validation[place] == pytest.approx(validation)
+
+
+@pytest.mark.parametrize("together", [1, 5])
+@pytest.mark.parametrize("chunk", [4096, 7])
+def test_features_may_stand_beside_the_rows(
+    together: int, chunk: int, device: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lg2ar.probes.validated._CHUNK", chunk)
+    (x, y), splits = shells(160), halves(160)
+    telling = directions(160, seed=5)[0] + 0.8 * torch.nn.functional.one_hot(y, 6)
+    found = validated_accuracy(
+        x, y, splits, features=telling, gammas=[0.3], together=together, device=device
+    )
+    for place, masks in enumerate(zip(splits.train, splits.validation, splits.test, strict=True)):
+        test, candidates = features_beside(x, y, masks, telling, 0.3, together)
+        assert found.chosen[place] == candidates
+        assert found.test[place] == pytest.approx(test)
+    assert {each.beside for best in found.chosen for each in best} == {True, False}
+
+
+def test_features_that_tell_are_made_use_of() -> None:
+    (x, y), splits = shells(160), halves(160)
+    telling = directions(160)[0]  # of the same classes
+    with_them = validated_accuracy(x, y, splits, features=telling).test
+    assert (with_them > validated_accuracy(x, y, splits).test).all()
+
+
+def test_features_that_say_nothing_change_little() -> None:
+    (x, y), splits = shells(160), halves(160)
+    found = validated_accuracy(x, y, splits, features=torch.ones(160, 2), gammas=[0.0])
+    assert np.array_equal(found.test, validated_accuracy(x, y, splits, gammas=[0.0]).test)
+    with pytest.raises(ValueError, match=r"expected x \[n, d\] and y \[n\], got"):
+        validated_accuracy(x, y, splits, features=torch.ones(159, 2))
 
 
 def test_each_scale_and_kernel_is_chosen_where_it_serves() -> None:

@@ -23,6 +23,9 @@ nested         graph linear SVM as ``strict``, or kind of SVM, kernel width and 
 nested         node  kernel ridge regression,     scale of the rows, kernel, its width and strength
                      linear or of RBF kernels;    on the validation nodes; the model by its
                      the five best together       training loss
+nested-        node  as ``nested``, and kernels   as ``nested``
+features             with those of the nodes'
+                     own features beside them
 semi           graph whole network fine-tuned     ``test-max``: the epoch **on the test
                      with 10 % of the labels      folds**; ``validation``: on another fold;
                                                   ``last epoch``: nothing
@@ -85,6 +88,7 @@ PROTOCOLS: dict[str, tuple[Level, ...]] = {
     **dict.fromkeys(OLDER.values(), ("node",)),
     "infograph-rbf": ("graph",),
     "nested": ("graph", "node"),
+    "nested-features": ("node",),
     "semi": ("graph",),
     **dict.fromkeys(FEW_LABELS, ("graph",)),
 }
@@ -199,8 +203,11 @@ class Reader:
 
     def _of_nodes(self, protocol: str, rows: Tensor, *, scale: bool) -> NDArray[np.float64]:
         """Percent of the test nodes of each split."""
-        if protocol == "nested":
-            return validated_accuracy(rows, self.labels, self.splits, device=self.device).test
+        if protocol in ("nested", "nested-features"):
+            features = self.dataset.graph.x if protocol == "nested-features" else None
+            return validated_accuracy(
+                rows, self.labels, self.splits, features=features, device=self.device
+            ).test
         older = {"epochs": OLDER_EPOCHS, "patience": 0} if protocol in OLDER.values() else {}
         return linear_layer_accuracy(
             rows,

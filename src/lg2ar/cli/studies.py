@@ -46,8 +46,8 @@ def reproduce(
     protocol: Annotated[
         list[str] | None,
         typer.Option(
-            help="paper, paper-scaled, strict, infograph-rbf, nested, semi, semi-frozen, "
-            "semi-kernel, paper-300, strict-300; default: the table's."
+            help="paper, paper-scaled, strict, infograph-rbf, nested, nested-features, semi, "
+            "semi-frozen, semi-kernel, paper-300, strict-300; default: the table's."
         ),
     ] = None,
     preset: Annotated[

@@ -58,7 +58,7 @@ UNLEARNED = {FEATURES: NO_ENCODER, UNTRAINED: UNTRAINED}
 _METHODS = ("supervised", FEATURES, "infograph", "graphcl", "", "lg2ar", UNTRAINED)  # "": others
 _PROTOCOLS = (
     *("paper", "paper-scaled", "strict", "paper-300", "strict-300"),
-    *("infograph-rbf", "nested", "semi", "semi-frozen", "semi-kernel"),
+    *("infograph-rbf", "nested", "nested-features", "semi", "semi-frozen", "semi-kernel"),
 )
 
 

@@ -10,7 +10,10 @@ from lg2ar.report.rows import in_papers_order, label
 
 NONE = "\N{EN DASH}"
 # Protocols that choose nothing on what they report, by level.
-STRICT = {"graph": ("strict", "nested"), "node": ("nested", *OLDER, *OLDER.values())}
+STRICT = {
+    "graph": ("strict", "nested"),
+    "node": ("nested", "nested-features", *OLDER, *OLDER.values()),
+}
 # What stands beside numbers of the node level that were read as it was before.
 MARK = "(300)"
 NOTE = (
