@@ -30,7 +30,17 @@ from lg2ar.report.cells import Cell, cells
 from lg2ar.report.layouts import render
 from lg2ar.report.questions import by_epochs, findings, policies, probe_scaling
 from lg2ar.report.rows import in_papers_order
-from lg2ar.report.summary import MARK, NONE, beside, brief, marked, nearest, noted, summary
+from lg2ar.report.summary import (
+    MARK,
+    NONE,
+    beside,
+    brief,
+    marked,
+    nearest,
+    noted,
+    summary,
+    with_few_labels,
+)
 from lg2ar.report.tables import read_records, variants_table
 from lg2ar.shipping import read_encoder
 
@@ -82,6 +92,13 @@ def learned() -> list[Cell]:
         made = cells(read_records(ROOT / "results" / f"{table}.jsonl"), table)
         held += [cell for cell in made if (cell.variant or "").partition(",")[0] == "gru"]
     return held
+
+
+def few_labels_beside() -> str:
+    """A tenth of the labels: the learned policy beside others."""
+    made = cells(read_records(ROOT / "results" / "semi.jsonl"), "semi")
+    held = [cell for cell in made if (cell.variant or "").partition(",")[0] == "gru"]
+    return with_few_labels(held, published_since(few_labels=True))
 
 
 def search(file: str) -> str:
@@ -259,6 +276,7 @@ TABLES: dict[str, Callable[[], str]] = {
     },
     "results, printed": lambda: in_brief("paper"),
     "results, nearest": lambda: nearest(learned()),
+    "results, few labels": few_labels_beside,
     "results, since": lambda: beside(learned(), published_since()),
     "findings, search": lambda: search("search.jsonl"),
     "findings, second round": lambda: search("search-long.jsonl"),

@@ -21,7 +21,7 @@ from lg2ar.files import append_line
 from lg2ar.report.cells import Cell, cells, interval
 from lg2ar.report.layouts import render
 from lg2ar.report.rows import PRESETS, TABLES, VARIANTS, printed_rows
-from lg2ar.report.summary import NONE, NOTE, beside, brief, nearest
+from lg2ar.report.summary import NONE, NOTE, beside, brief, nearest, with_few_labels
 from lg2ar.report.tables import read_records
 from lg2ar.study.plan import plan
 
@@ -754,6 +754,36 @@ def test_beside_others_the_highest_counts_that_chose_nothing_on_what_it_reports(
     assert len(beside(cells, {}).splitlines()) == 2
 
 
+def test_few_labels_are_read_in_several_ways_beside_others() -> None:
+    def tuned(at: float, preset: str, seed: int = 0) -> dict[str, Any]:
+        chosen = {"test-max": at + 2, "validation": at, "last epoch": at + 9}
+        scores = [
+            {**score("semi", epoch, value - before), "selection": name}
+            for name, value in chosen.items()
+            for epoch, before in ((0, 5), (9, 0))
+        ]
+        return run(*scores, table="semi", dataset="proteins", preset=preset, seed=seed)
+
+    records = [
+        *(tuned(70, "semi"), tuned(72, "searched"), tuned(74, "searched", seed=1)),
+        run(
+            *(score("semi-frozen", 0, 70), score("semi-frozen", 9, 74.04)),
+            table="semi",
+            dataset="proteins",
+            preset="semi",
+        ),
+    ]
+    held = cells(records, "semi")
+    made = [cell for cell in held if cell.method == "lg2ar" and cell.runs]
+    (line,) = with_few_labels(made, {"proteins": ("A", 75.8)}).splitlines()[2:]
+    assert line == (
+        "| proteins | 76.1 ± 0.4 | 75.8 | 75.0 (untrained 70.0, 2 runs, `searched`) "
+        "| 73.0 (untrained 68.0, 2 runs, `searched`) | 74.0 (untrained 70.0, 1 run, `semi`) "
+        f"| {NONE} | -1.8 |"
+    )
+    assert len(with_few_labels(made, {}).splitlines()) == 2
+
+
 IMDB = "imdb-multi"
 
 
@@ -799,3 +829,5 @@ def test_the_nearest_to_the_paper_counts_and_so_does_what_training_gains() -> No
 
 def test_others_are_known_for_every_benchmark() -> None:
     assert published_since().keys() == BENCHMARKS.keys()
+    few = {one.task.dataset for one in plan("semi", seeds=[0])}
+    assert published_since(few_labels=True).keys() == few

@@ -14,6 +14,11 @@ STRICT = {
     "graph": ("strict", "nested"),
     "node": ("nested", "nested-features", *OLDER, *OLDER.values()),
 }
+# How few labels are read, and how the epoch is chosen; the first chooses it on what it reports.
+FEW = (
+    *(("semi", "test-max"), ("semi", "validation")),
+    *(("semi-frozen", "last epoch"), ("semi-kernel", "last epoch")),
+)
 # What stands beside numbers of the node level that were read as it was before.
 MARK = "(300)"
 NOTE = (
@@ -128,6 +133,45 @@ def beside(cells: Sequence[Cell], since: Mapping[str, tuple[str, float]]) -> str
     return "\n".join(lines)
 
 
+def with_few_labels(cells: Sequence[Cell], since: Mapping[str, tuple[str, float]]) -> str:
+    """A Markdown table with a line for each data set: few labels, read in several ways.
+
+    Of the settings that were run those with the highest mean, in however few runs; how many stands
+    beside it. The last column is how far the best of the readings that choose nothing on the test
+    folds is from the next best of others, who choose their epoch there.
+
+    Args:
+        cells: Those of one method in the table ``semi``.
+        since: Method and accuracy of the next best of others, by data set.
+    """
+    heads = [f"`{protocol}`, {selection}" for protocol, selection in FEW[:2]]
+    heads += [f"`{protocol}`" for protocol, _ in FEW[2:]]
+    lines = [f"| data set | published | next best | {' | '.join(heads)} | difference |"]
+    lines.append("|---|---:|---:|" + "---|" * len(FEW) + "---:|")
+    read = [cell for cell in cells if cell.runs and cell.dataset in since]
+    for name in in_papers_order(cell.dataset for cell in read):
+        own = [cell for cell in read if cell.dataset == name]
+        found = [_highest(own, protocol, selection) for protocol, selection in FEW]
+        honest = [cell.mean for cell in found[1:] if cell is not None and cell.mean is not None]
+        ahead = round(max(honest), 1) - since[name][1] if honest else None
+        shown = [NONE if cell is None else _with_runs(cell) for cell in found]
+        published = _number(own[0].published_mean, own[0].published_std)
+        row = [name, published, f"{since[name][1]:.1f}", *shown, _number(ahead, None, "+")]
+        lines.append(f"| {' | '.join(row)} |")
+    return "\n".join(lines)
+
+
+def _highest(cells: Sequence[Cell], protocol: str, selection: str) -> Cell | None:
+    same = [cell for cell in cells if (cell.protocol, cell.selection) == (protocol, selection)]
+    return max(same, key=lambda cell: cell.mean or 0.0, default=None)
+
+
+def _with_runs(cell: Cell) -> str:
+    before, runs = _number(cell.untrained_mean, None), "run" if cell.runs == 1 else "runs"
+    preset = _preset(cell, "semi")
+    return f"{_number(cell.mean, None)} (untrained {before}, {cell.runs} {runs}, `{preset}`)"
+
+
 def nearest(cells: Sequence[Cell]) -> str:
     """A Markdown table with a line for each data set: how near the paper's number ours comes.
 
@@ -186,8 +230,9 @@ def _clear(cell: Cell) -> bool:
     return cell.difference > cell.difference_ci95
 
 
-def _preset(cell: Cell) -> str:
-    return (cell.variant or "").partition("preset=")[2] or "paper"
+def _preset(cell: Cell, usual: str = "paper") -> str:
+    """The name of its settings; a table's usual ones are not named."""
+    return (cell.variant or "").partition("preset=")[2] or usual
 
 
 def _row(cell: Cell, table: str) -> list[str]:
