@@ -232,6 +232,16 @@ def test_curves_of_the_captured_step_are_the_same() -> None:
             assert mine is None or np.allclose(mine, its, rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.parametrize(("asked", "known_as"), [("tf32", "high"), ("float32", "highest")])
+def test_products_of_the_captured_step_are_in_the_precision_asked_for(
+    asked: str, known_as: str
+) -> None:
+    pytest.importorskip("triton", reason="the captured step needs Triton; it is not here")
+    _, precision = side._source(in_single(4)[0], torch.device(DEVICE), asked)
+    with precision:
+        assert torch.get_float32_matmul_precision() == known_as
+
+
 def test_dropout_of_the_captured_step_goes_by_its_keys() -> None:
     pytest.importorskip("triton", reason="the captured step needs Triton; it is not here")
     graph, _ = in_single(10)

@@ -225,9 +225,11 @@ def test_splits_of_few_labels_share_the_cores(monkeypatch: pytest.MonkeyPatch) -
         return np.zeros((len(test), 2)), 1.0
 
     monkeypatch.setattr(few_labels, "chosen_logistic_chances", watched)
-    monkeypatch.setattr(os, "cpu_count", lambda: 3)
+    monkeypatch.setattr(os, "cpu_count", lambda: 6)
     x, y = blobs(40, 5, 2)
     half = np.arange(20), np.arange(20, 40)
     few_labels.chosen_logistic_accuracy(x, y, [half, half])
     assert seen
-    assert set(seen) == {1}
+    assert set(seen) == {3}
+    with pytest.raises(ValueError, match="no splits to learn from"):
+        few_labels.chosen_logistic_accuracy(x, y, [])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from pathlib import Path
 
@@ -184,6 +185,9 @@ def test_nested_chooses_on_the_validation_nodes_of_the_same_splits() -> None:
     beside = validated_accuracy(rows, reader.labels, reader.splits, features=dataset.graph.x)
     assert reader.accuracy("nested-features", rows) == pytest.approx(beside.test, abs=1e-5)
     assert not np.array_equal(beside.test, chosen.test)
+    bare = dataclasses.replace(dataset, graph=dataset.graph.replace(x=dataset.graph.x[:, :0]))
+    with pytest.raises(InputError, match="has no node features; use protocol 'nested'"):
+        Reader(bare, 3, CPU).accuracy("nested-features", rows)
 
 
 def test_wikics_is_read_on_its_twenty_public_splits(

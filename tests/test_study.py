@@ -425,12 +425,12 @@ def test_folds_are_fine_tuned_as_steps_were_done(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("lg2ar.study.runner.Runner._folds_at_once", lambda *_: 2)
     monkeypatch.setattr("lg2ar.study.runner.fine_tune_together", together)
     runner = Runner(torch.device("cpu"))
-    for step in ("captured", "plain"):
-        config = planned.config.replace(step=step)
+    for step, precision in (("captured", "tf32"), ("captured", "float32"), ("plain", "tf32")):
+        config = planned.config.replace(step=step, precision=precision)
         runner._fine_tune(
             [(cast("Any", None), [cast("Any", None)])], dataset.graph, dataset, config
         )
-    assert seen == ["tf32", None]
+    assert seen == ["tf32", "float32", None]
 
 
 def test_how_many_runs_are_trained_together(monkeypatch: pytest.MonkeyPatch) -> None:

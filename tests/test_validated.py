@@ -144,19 +144,18 @@ def test_features_may_stand_beside_the_rows(
     assert {each.beside for best in found.chosen for each in best} == {True, False}
 
 
-def test_features_that_tell_are_made_use_of() -> None:
+def test_linear_kernels_leave_features_aside() -> None:
     (x, y), splits = shells(160), halves(160)
-    telling = directions(160)[0]  # of the same classes
-    with_them = validated_accuracy(x, y, splits, features=telling).test
-    assert (with_them > validated_accuracy(x, y, splits).test).all()
-
-
-def test_features_that_say_nothing_change_little() -> None:
-    (x, y), splits = shells(160), halves(160)
-    found = validated_accuracy(x, y, splits, features=torch.ones(160, 2), gammas=[0.0])
+    found = validated_accuracy(x, y, splits, features=directions(160)[0], gammas=[0.0])
     assert np.array_equal(found.test, validated_accuracy(x, y, splits, gammas=[0.0]).test)
-    with pytest.raises(ValueError, match=r"expected x \[n, d\] and y \[n\], got"):
-        validated_accuracy(x, y, splits, features=torch.ones(159, 2))
+
+
+def test_features_are_made_use_of_where_they_tell_something() -> None:
+    (x, y), splits = shells(160), halves(160)
+    nothing, told = torch.ones(160, 2), directions(160)[0]
+    before = validated_accuracy(x, y, splits).test.mean()
+    assert abs(validated_accuracy(x, y, splits, features=nothing).test.mean() - before) < 3
+    assert validated_accuracy(x, y, splits, features=told).test.mean() - before > 10
 
 
 def test_each_scale_and_kernel_is_chosen_where_it_serves() -> None:
@@ -258,6 +257,10 @@ def test_bad_input_is_refused() -> None:
     }.items():
         with pytest.raises(InputError, match=f"Split 0 has no {name} rows"):
             validated_accuracy(x, y, Splits(*parts))
+    with pytest.raises(ValueError, match=r"expected x \[n, d\] and y \[n\], got \(39, 2\)"):
+        validated_accuracy(x, y, splits, features=torch.ones(39, 2))
+    with pytest.raises(ValueError, match=r"features must have columns, got \[40, 0\]"):
+        validated_accuracy(x, y, splits, features=torch.ones(40, 0))
     with pytest.raises(ValueError, match=r"ridges some positive ones, got \[0.1\] and \[0\]"):
         validated_accuracy(x, y, splits, gammas=[0.1], ridges=[0])
     with pytest.raises(ValueError, match=r"none negative.* got \[-1\] and"):

@@ -205,6 +205,10 @@ class Reader:
         """Percent of the test nodes of each split."""
         if protocol in ("nested", "nested-features"):
             features = self.dataset.graph.x if protocol == "nested-features" else None
+            if features is not None and not features.shape[1]:
+                raise InputError(
+                    f"{self.dataset.name} has no node features; use protocol 'nested'."
+                )
             return validated_accuracy(
                 rows, self.labels, self.splits, features=features, device=self.device
             ).test

@@ -78,6 +78,8 @@ def chosen_logistic_accuracy(
     Returns:
         Percent of each split's tested rows, and the ``C`` chosen for each.
     """
+    if not parts:
+        raise ValueError("there are no splits to learn from")
     given, labels = checked(x, y)
     rows, classes = scaled(given), int(labels.max()) + 1
     # Before the threads: cutting hides a warning, which is not safe among them.

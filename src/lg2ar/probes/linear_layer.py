@@ -189,10 +189,9 @@ def _check(
     patience: int,
     check_every: int,
 ) -> None:
-    if x.dim() != 2 or labels.shape != (len(x),) or splits.train.shape[1:] != (len(x),):
+    if x.dim() != 2 or labels.shape != (len(x),):
         raise ValueError(
-            f"expected x [N, d], y [N] and masks [S, N], got {list(x.shape)}, "
-            f"{list(labels.shape)} and {list(splits.train.shape)}"
+            f"expected x [N, d] and y [N], got {list(x.shape)} and {list(labels.shape)}"
         )
     if epochs < 1 or check_every < 1:
         raise ValueError(f"epochs and check_every must be positive, got {epochs}, {check_every}")
