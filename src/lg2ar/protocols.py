@@ -25,7 +25,8 @@ nested         node  kernel ridge regression,     scale of the rows, kernel, its
                      the five best together       training loss
 nested-        node  as ``nested``, and kernels   as ``nested``
 features             with those of the nodes'
-                     own features beside them
+                     own features beside them,
+                     as they are and averaged
 semi           graph whole network fine-tuned     ``test-max``: the epoch **on the test
                      with 10 % of the labels      folds**; ``validation``: on another fold;
                                                   ``last epoch``: nothing
@@ -55,6 +56,7 @@ from torch import Tensor
 from lg2ar.config import Config, Level
 from lg2ar.data.benchmarks import find_benchmark, open_split
 from lg2ar.data.dataset import Dataset
+from lg2ar.encoders import smoothed
 from lg2ar.errors import InputError
 from lg2ar.probes.few_labels import chosen_logistic_accuracy
 from lg2ar.probes.kernel import chosen_probe_accuracy
@@ -80,6 +82,9 @@ OLDER_EPOCHS = 300
 
 # Protocols that read a frozen encoder with the labels of ``semi``.
 FEW_LABELS = ("semi-frozen", "semi-kernel")
+
+# Rounds of averaging over neighbours of the features that stand beside rows of nodes.
+AVERAGED = (1, 2)
 
 PROTOCOLS: dict[str, tuple[Level, ...]] = {
     "paper": ("graph", "node"),
@@ -204,11 +209,7 @@ class Reader:
     def _of_nodes(self, protocol: str, rows: Tensor, *, scale: bool) -> NDArray[np.float64]:
         """Percent of the test nodes of each split."""
         if protocol in ("nested", "nested-features"):
-            features = self.dataset.graph.x if protocol == "nested-features" else None
-            if features is not None and not features.shape[1]:
-                raise InputError(
-                    f"{self.dataset.name} has no node features; use protocol 'nested'."
-                )
+            features = self._features() if protocol == "nested-features" else []
             return validated_accuracy(
                 rows, self.labels, self.splits, features=features, device=self.device
             ).test
@@ -222,6 +223,13 @@ class Reader:
             device=self.device,
             **older,
         ).test
+
+    def _features(self) -> list[Tensor]:
+        """The nodes' own features, and averaged over neighbours once and twice."""
+        graph = self.dataset.graph
+        if not graph.num_features:
+            raise InputError(f"{self.dataset.name} has no node features; use protocol 'nested'.")
+        return [graph.x, *(smoothed(graph, rounds) for rounds in AVERAGED)]
 
 
 class Memory:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain, combinations
 
 import numpy as np
 import torch
@@ -36,8 +37,8 @@ RIDGES = (1e-3, 1e-2, 1e-1, 1.0, 1e1)
 # tell (docs/protocols.md says what this was decided on).
 TOGETHER = 5
 
-# What features beside the rows are called among the scales, and the width of their kernel.
-FEATURES, FEATURES_GAMMA = "features", 1.0
+# Width of the kernels of features beside the rows.
+FEATURES_GAMMA = 1.0
 
 # Tested rows whose kernel with the training rows is held at once.
 _CHUNK = 4096
@@ -51,13 +52,13 @@ class Candidate:
         scale: ``standard``, with all columns alike, or ``unit``, with all rows of length one.
         gamma: Of the RBF kernel, 0 for the linear one.
         ridge: How strongly it is held back.
-        beside: Whether the kernel is the mean of the rows' and that of features beside them.
+        beside: Places of the features whose kernels it is the mean of, with that of the rows.
     """
 
     scale: str
     gamma: float
     ridge: float
-    beside: bool = False
+    beside: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,7 @@ def validated_accuracy(
     y: ArrayLike | Tensor,
     splits: Splits,
     *,
-    features: ArrayLike | Tensor | None = None,
+    features: Sequence[ArrayLike | Tensor] = (),
     gammas: Sequence[float] = GAMMAS,
     ridges: Sequence[float] = RIDGES,
     together: int = TOGETHER,
@@ -97,8 +98,8 @@ def validated_accuracy(
         x: Embeddings, ``[N, d]``.
         y: Labels, ``[N]``.
         splits: Masks of the rows, ``[S, N]`` each.
-        features: Something else that is known of each, ``[N, d_x]``: every RBF kernel is then also
-            to choose as the mean of itself and one of these, of length one.
+        features: What else is known of each, ``[N, d_x]``, in one or several ways: every RBF kernel
+            is then also to choose as the mean of itself and those of any of these, of length one.
         gammas: Widths to choose from, 0 for the linear kernel.
         ridges: Strengths to choose from.
         together: How many of the best answer together, by the mean of their values.
@@ -118,8 +119,7 @@ def validated_accuracy(
         )
     scales = {"standard": scaled(given), "unit": unit_rows(given)}
     rows = {name: torch.from_numpy(values).to(device) for name, values in scales.items()}
-    known = None if features is None else _known(features, y).to(device)
-    points = rows if known is None else {**rows, FEATURES: known}
+    known = [_known(each, y).to(device) for each in features]
     targets = torch.nn.functional.one_hot(torch.from_numpy(labels)).double().to(device)
     found = []
     for masks in zip(splits.train, splits.validation, splits.test, strict=True):
@@ -127,7 +127,7 @@ def validated_accuracy(
         best = _fits(rows, known, targets, train, validation, gammas, ridges)[:together]
         told = torch.stack([fit.told for fit in best]).mean(0)
         chosen = tuple(fit.candidate for fit in best)
-        tested = _tested(best, points, targets, train, test)
+        tested = _tested(best, rows, known, targets, train, test)
         found.append((tested, _right(told, targets[validation]), chosen))
     test_share, validation_share, candidates = zip(*found, strict=True)
     return ValidatedAccuracy(
@@ -172,7 +172,7 @@ class _Fit:
 
 def _fits(
     rows: Mapping[str, Tensor],
-    features: Tensor | None,
+    features: Sequence[Tensor],
     targets: Tensor,
     train: Tensor,
     validation: Tensor,
@@ -181,15 +181,16 @@ def _fits(
 ) -> list[_Fit]:
     """All candidates, those first that are best on the validation rows."""
     share, wanted, found = targets[train].mean(0), targets[validation], []
-    known = None if features is None else _pair(features, train, validation)
+    known = [_pair(each, train, validation) for each in features]
     for scale, points in rows.items():
         seen, asked = points[train], points[validation]
         kernels = zip(_kernels(seen, seen, gammas), _kernels(asked, seen, gammas), strict=True)
         for gamma, (among, across) in zip(gammas, kernels, strict=True):
-            pairs = {False: (among, across)}
-            if known is not None and gamma != LINEAR:  # the linear kernel is of another size
-                pairs[True] = (among + known[0]) / 2, (across + known[1]) / 2
-            for beside, (inside, outside) in pairs.items():
+            # The linear kernel is of another size.
+            for beside in _combinations(len(known) if gamma != LINEAR else 0):
+                many = 1 + len(beside)
+                inside = sum((known[place][0] for place in beside), among) / many
+                outside = sum((known[place][1] for place in beside), across) / many
                 for ridge in ridges:
                     weights = _weights(inside, targets[train] - share, ridge)
                     told = outside @ weights + share
@@ -197,6 +198,11 @@ def _fits(
                     error = (told - wanted).square().sum(1).mean().item()
                     found.append(_Fit(candidate, weights, told, _right(told, wanted), error))
     return sorted(found, key=lambda fit: (-fit.right, fit.error))
+
+
+def _combinations(count: int) -> Iterator[tuple[int, ...]]:
+    """All of some places, few before many: none, each alone, ..., all together."""
+    return chain.from_iterable(combinations(range(count), size) for size in range(count + 1))
 
 
 def _pair(points: Tensor, train: Tensor, validation: Tensor) -> tuple[Tensor, Tensor]:
@@ -207,25 +213,27 @@ def _pair(points: Tensor, train: Tensor, validation: Tensor) -> tuple[Tensor, Te
 
 def _tested(
     fits: Sequence[_Fit],
-    points: Mapping[str, Tensor],
+    rows: Mapping[str, Tensor],
+    features: Sequence[Tensor],
     targets: Tensor,
     train: Tensor,
     test: Tensor,
 ) -> float:
     """Share of the test rows that are right by the mean of what some probes say."""
     # Those of one kernel are one probe: the kernel is linear in their weights.
-    kernels: dict[str, dict[float, Tensor]] = {}
+    kernels: dict[str | int, dict[float, Tensor]] = {}
     for fit in fits:
-        used = [(fit.candidate.scale, fit.candidate.gamma)]
-        used += [(FEATURES, FEATURES_GAMMA)] if fit.candidate.beside else []
-        for scale, gamma in used:
-            own, part = kernels.setdefault(scale, {}), fit.weights / len(fits) / len(used)
+        used: list[tuple[str | int, float]] = [(fit.candidate.scale, fit.candidate.gamma)]
+        used += [(place, FEATURES_GAMMA) for place in fit.candidate.beside]
+        for kind, gamma in used:
+            own, part = kernels.setdefault(kind, {}), fit.weights / len(fits) / len(used)
             own[gamma] = own.get(gamma, torch.zeros_like(part)) + part
     right = 0.0
     for chunk in torch.split(test, _CHUNK):
         told = targets[train].mean(0).expand(len(chunk), -1)
-        for scale, own in kernels.items():
-            across = _kernels(points[scale][chunk], points[scale][train], list(own))
+        for kind, own in kernels.items():
+            points = features[kind] if isinstance(kind, int) else rows[kind]
+            across = _kernels(points[chunk], points[train], list(own))
             for kernel, weights in zip(across, own.values(), strict=True):
                 told = told + kernel @ weights
         right += len(chunk) * _right(told, targets[chunk])
