@@ -53,8 +53,8 @@ def features_beside(
     train, validation, test = (mask.numpy() for mask in masks)
     truth = np.eye(int(y.max()) + 1)[y.numpy()]
     share, found = truth[train].mean(0), []
-    a, b = (rbf_kernel(unit_rows(each.numpy()), gamma=1 / each.shape[1]) for each in features)
-    scales = {"standard": StandardScaler().fit_transform(x.numpy()), "unit": unit_rows(x.numpy())}
+    a, b = (rbf_kernel(unit_rows(each).numpy(), gamma=1 / each.shape[1]) for each in features)
+    scales = {"standard": StandardScaler().fit_transform(x.numpy()), "unit": unit_rows(x).numpy()}
     for scale, rows in scales.items():
         own = rbf_kernel(rows, gamma=gamma / rows.shape[1])
         mixed = {(): own, (0,): (own + a) / 2, (1,): (own + b) / 2, (0, 1): (own + a + b) / 3}
@@ -199,15 +199,18 @@ def test_equally_many_right_ones_leave_it_to_the_error() -> None:
 
 
 def test_unit_rows_have_no_length_and_one_spread() -> None:
-    x = directions(50)[0].numpy()
+    x = directions(50)[0]
     rows = unit_rows(x)
-    assert np.allclose(rows.mean(0), 0)
-    assert np.square(rows).mean() == pytest.approx(1)
-    stretch = np.geomspace(0.01, 100, 50)[:, None]
-    assert np.allclose(unit_rows(x * stretch), rows)
-    assert not unit_rows(np.ones((4, 3)) * [[1.0], [2], [3], [7]]).any()  # one direction
-    assert np.isfinite(unit_rows(np.vstack([x, np.zeros((1, 6))]))).all()
-    assert not unit_rows(np.zeros((3, 2))).any()
+    assert torch.allclose(rows.mean(0), torch.zeros(6).double())
+    assert float(rows.square().mean()) == pytest.approx(1)
+    plain = normalize(x.numpy())
+    assert np.allclose(rows * np.sqrt(plain.var(0).mean()), plain - plain.mean(0))
+    stretch = torch.logspace(-2, 2, 50)[:, None]
+    assert torch.allclose(unit_rows(x * stretch), rows)
+    alike = torch.tensor([[1.0], [2], [3], [7]]).double() * torch.ones(3)  # one direction
+    assert not unit_rows(alike).any()
+    assert unit_rows(torch.cat([x, torch.zeros(1, 6)])).isfinite().all()
+    assert not unit_rows(torch.zeros(3, 2)).any()
 
 
 def test_what_says_nothing_is_told_to_be_of_the_most_frequent_class() -> None:
@@ -261,8 +264,10 @@ def test_bad_input_is_refused() -> None:
     }.items():
         with pytest.raises(InputError, match=f"Split 0 has no {name} rows"):
             validated_accuracy(x, y, Splits(*parts))
-    with pytest.raises(ValueError, match=r"expected x \[n, d\] and y \[n\], got \(39, 2\)"):
+    with pytest.raises(ValueError, match=r"expected features \[40, d_x\], got \[39, 2\]"):
         validated_accuracy(x, y, splits, features=[torch.ones(39, 2)])
+    with pytest.raises(ValueError, match="features must be finite"):
+        validated_accuracy(x, y, splits, features=[torch.full((40, 2), torch.inf)])
     with pytest.raises(ValueError, match=r"features must have columns, got \[40, 0\]"):
         validated_accuracy(x, y, splits, features=[torch.ones(40, 0)])
     with pytest.raises(ValueError, match=r"ridges some positive ones, got \[0.1\] and \[0\]"):

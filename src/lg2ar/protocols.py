@@ -209,7 +209,7 @@ class Reader:
     def _of_nodes(self, protocol: str, rows: Tensor, *, scale: bool) -> NDArray[np.float64]:
         """Percent of the test nodes of each split."""
         if protocol in ("nested", "nested-features"):
-            features = self._features() if protocol == "nested-features" else []
+            features = self._features if protocol == "nested-features" else []
             return validated_accuracy(
                 rows, self.labels, self.splits, features=features, device=self.device
             ).test
@@ -224,6 +224,7 @@ class Reader:
             **older,
         ).test
 
+    @cached_property
     def _features(self) -> list[Tensor]:
         """The nodes' own features, and averaged over neighbours once and twice."""
         graph = self.dataset.graph

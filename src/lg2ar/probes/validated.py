@@ -117,9 +117,11 @@ def validated_accuracy(
             f"gammas must be some, none negative, and ridges some positive ones, got "
             f"{list(gammas)} and {list(ridges)}"
         )
-    scales = {"standard": scaled(given), "unit": unit_rows(given)}
-    rows = {name: torch.from_numpy(values).to(device) for name, values in scales.items()}
-    known = [_known(each, y).to(device) for each in features]
+    rows = {
+        "standard": torch.from_numpy(scaled(given)).to(device),
+        "unit": unit_rows(torch.from_numpy(given).to(device)),
+    }
+    known = [_known(each, len(given), device) for each in features]
     targets = torch.nn.functional.one_hot(torch.from_numpy(labels)).double().to(device)
     found = []
     for masks in zip(splits.train, splits.validation, splits.test, strict=True):
@@ -135,28 +137,31 @@ def validated_accuracy(
     )
 
 
-def _known(features: ArrayLike | Tensor, y: ArrayLike | Tensor) -> Tensor:
-    """Features that stand beside the rows, of length one."""
-    given, _ = checked(features, y)
-    if not given.shape[1]:
+def _known(features: ArrayLike | Tensor, n: int, device: torch.device | str) -> Tensor:
+    """Features that stand beside ``n`` rows, of length one."""
+    given = torch.as_tensor(features).detach().to(device, torch.float64)
+    if given.dim() != 2 or len(given) != n:
+        raise ValueError(f"expected features [{n}, d_x], got {list(given.shape)}")
+    if not given.size(1):
         raise ValueError(f"features must have columns, got {list(given.shape)}")
-    return torch.from_numpy(unit_rows(given))
+    if not bool(given.isfinite().all()):
+        raise ValueError("features must be finite")
+    return unit_rows(given)
 
 
-def unit_rows(rows: NDArray[np.float64]) -> NDArray[np.float64]:
+def unit_rows(rows: Tensor) -> Tensor:
     """Rows of length one around their middle, stretched so that the mean square of all is one.
 
     So one width means the same for them as for standardised rows. A row of zeros stays at zero
     before it is moved with the others; where all rows are alike, zeros come out.
     """
-    length = np.linalg.norm(rows, axis=1, keepdims=True)
-    moved = rows / np.where(length > 0, length, 1.0)
-    moved -= moved.mean(axis=0)
-    spread = np.sqrt(np.square(moved).mean())
+    length = torch.linalg.vector_norm(rows, dim=1, keepdim=True)
+    moved: Tensor = rows / length.where(length > 0, 1)
+    moved -= moved.mean(0)
+    spread = torch.linalg.vector_norm(moved) / math.sqrt(max(1, moved.numel()))
     # What rounding leaves of rows that are alike is no difference.
-    moved /= spread if spread > 1e-12 else math.inf
-    found: NDArray[np.float64] = moved
-    return found
+    moved /= spread.where(spread > 1e-12, math.inf)
+    return moved
 
 
 @dataclass(frozen=True, eq=False)
