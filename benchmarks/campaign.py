@@ -107,8 +107,9 @@ def jobs(
 ) -> None:
     """List the runs of a table that are not there yet, the first variant of all data sets first.
 
-    By seed it is data set by data set, and ``together`` says nothing: variants of one seed have the
-    same untrained encoder, which is read once for all of a job.
+    Of a run that was read under some of the protocols, the others are asked for. By seed it is data
+    set by data set, and ``together`` says nothing: variants of one seed have the same untrained
+    encoder, which is read once for all of a job.
     """
     layout = TABLES[table]
     ledger = Ledger(records) if records is not None and records.exists() else None
@@ -120,11 +121,10 @@ def jobs(
             read_as = _words(protocols) or list(layout.read_as(find_benchmark(name).level))
             job: Job = {"table": table, "dataset": name, "protocols": read_as}
             job["preset"] = preset or layout.preset
-            left += [
-                {**job, "variants": [variant], "seeds": [one.config.seed]}
-                for one in _runs(job, [variant], every)
-                if ledger is None or ledger.missing(one, read_as)
-            ]
+            for one in _runs(job, [variant], every):
+                missing = read_as if ledger is None else ledger.missing(one, read_as)
+                run = {**job, "protocols": missing, "variants": [variant]}
+                left += [{**run, "seeds": [one.config.seed]}] if missing else []
     with file.open("a") as lines:
         for one in _by_seed(left) if by_seed else _seeds_together(left, together):
             lines.write(json.dumps(one) + "\n")
@@ -132,26 +132,29 @@ def jobs(
 
 def _by_seed(runs: list[Job]) -> list[Job]:
     """One job for all variants of a seed."""
-    found: dict[tuple[str, int], Job] = {}
+    found: dict[str, Job] = {}
     for run in runs:
-        own = found.setdefault((run["dataset"], run["seeds"][0]), {**run, "variants": []})
+        own = found.setdefault(_key_of(run, "variants"), {**run, "variants": []})
         own["variants"] += run["variants"]
     return list(found.values())
 
 
 def _seeds_together(runs: list[Job], most: int) -> list[Job]:
     """One job for so many seeds of a variant."""
-    found: dict[tuple[str, str], list[int]] = {}
-    firsts: dict[tuple[str, str], Job] = {}
+    found: dict[str, Job] = {}
     for run in runs:
-        key = run["variants"][0], run["dataset"]
-        firsts.setdefault(key, run)
-        found.setdefault(key, []).extend(run["seeds"])
+        own = found.setdefault(_key_of(run, "seeds"), {**run, "seeds": []})
+        own["seeds"] += run["seeds"]
     return [
-        {**firsts[key], "seeds": seeds[start : start + most]}
-        for key, seeds in found.items()
-        for start in range(0, len(seeds), most)
+        {**job, "seeds": job["seeds"][start : start + most]}
+        for job in found.values()
+        for start in range(0, len(job["seeds"]), most)
     ]
+
+
+def _key_of(run: Job, but: str) -> str:
+    """What runs of one job have in common: all but this."""
+    return json.dumps({**run, but: None}, sort_keys=True)
 
 
 def _runs(job: Job, variants: Sequence[str], seeds: Iterable[int]) -> list[Planned]:
