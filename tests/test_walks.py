@@ -8,6 +8,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import Tensor
 
 from lg2ar.config import Config
 from lg2ar.data import walks
@@ -18,6 +19,25 @@ from lg2ar.errors import InputError
 from lg2ar.graph import GraphBatch
 from strategies import graph_batches
 from test_mapped import mapped
+
+
+@pytest.fixture(autouse=True)
+def nothing_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(walks, "_kept", {})
+
+
+@pytest.fixture
+def computed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The length of each walk that was computed, not taken from what was kept."""
+    lengths: list[int] = []
+
+    def counting(graph: GraphBatch, length: int, name: str) -> Tensor:
+        lengths.append(length)
+        return compute(graph, length, name)
+
+    compute = walks._computed
+    monkeypatch.setattr(walks, "_computed", counting)
+    return lengths
 
 
 def walked(graph: GraphBatch, length: int) -> list[list[float]]:
@@ -60,6 +80,7 @@ def test_chances_are_those_of_walking_step_by_step(
     graph: GraphBatch, length: int, budget: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(walks, "_kept", {})
         patch.setattr(walks, "BUDGET", budget)  # how many graphs are done together changes nothing
         found = return_chances(graph, length)
     wanted = torch.tensor(walked(graph, length)).view(graph.num_nodes, length - 1)
@@ -95,3 +116,39 @@ def test_graphs_of_many_nodes_are_refused(monkeypatch: pytest.MonkeyPatch, tmp_p
     recipe = FeatureRecipe.of(Config.make(features="walks"), toy_nodes(30))
     with pytest.raises(InputError, match="stays on its disk, and features = 'walks'"):
         recipe.apply(mapped(tmp_path, toy_nodes(30)))
+
+
+def test_the_same_graphs_are_walked_on_once(computed: list[int]) -> None:
+    first = return_chances(rings(3, 5), 6)
+    wanted = first.clone()
+    first.zero_()  # what is handed out is the caller's own
+    again = return_chances(rings(3, 5).replace(x=torch.ones(8, 2)), 6)
+    assert torch.equal(again, wanted)
+    assert computed == [6]
+
+
+def test_other_graphs_and_lengths_are_walked_on_anew(computed: list[int]) -> None:
+    graph = rings(4, 4)
+    before = return_chances(graph, 4)
+    graph.edge_index[1, 0] = 0  # in place: a loop where there was none
+    assert not torch.equal(return_chances(graph, 4), before)
+    return_chances(graph, 5)
+    one = graph.replace(batch=torch.zeros(8, dtype=torch.long), num_graphs=1)
+    return_chances(one, 5)
+    assert return_chances(one.replace(x=one.x.double()), 5).dtype == torch.float64
+    assert computed == [4, 4, 5, 5, 5]
+
+
+def test_what_was_asked_for_longest_ago_makes_room(
+    computed: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(walks, "KEPT", 2 * 4 * 3)  # of two rings of four
+    graph = rings(4)
+    for length in (4, 3, 4, 2):  # 12, 8 and 4 numbers
+        return_chances(graph, length)
+    assert computed == [4, 3, 2]
+    assert [found.size(1) for found in walks._kept.values()] == [2, 3, 1]
+    return_chances(graph, 5)  # 16
+    assert [found.size(1) for found in walks._kept.values()] == [1, 4]
+    return_chances(graph, 8)  # 28: more than is kept at all
+    assert not walks._kept

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 from bisect import bisect_left
 from collections.abc import Iterator
+from threading import Lock
 
 import torch
 from torch import Tensor
@@ -16,6 +18,11 @@ from lg2ar.graph import GraphBatch
 LARGEST = 8192
 # Numbers in the matrices of the graphs that are done at a time: 128 MiB.
 BUDGET = 1 << 24
+# Numbers that are kept of what was computed last: 256 MiB.
+KEPT = 1 << 26
+
+_kept: dict[str, Tensor] = {}  # what was asked for last is the last
+_keeping = Lock()
 
 
 def return_chances(graph: GraphBatch, length: int, name: str = "the data") -> Tensor:
@@ -29,6 +36,9 @@ def return_chances(graph: GraphBatch, length: int, name: str = "the data") -> Te
     :math:`(P^{a+b})_{ii} = \sum_j (P^a)_{ij} (P^b)_{ji}`, and each of them edge by edge: a step
     leads to few nodes, even where its powers lead everywhere.
 
+    The same graphs come again with every run on them, and for embedding or fine-tuning after it:
+    what was computed last is kept, by its edges.
+
     Args:
         graph: The batch.
         length: The longest walk.
@@ -41,6 +51,35 @@ def return_chances(graph: GraphBatch, length: int, name: str = "the data") -> Te
         InputError: For a graph of more than ``LARGEST`` nodes.
     """
     device, graph = graph.x.device, graph.to(torch.device("cpu"))  # in double precision
+    key = _key(graph, length)
+    found = _kept.get(key)
+    if found is None:
+        found = _computed(graph, length, name)
+    _keep(key, found)
+    return found.to(device, copy=True)
+
+
+def _key(graph: GraphBatch, length: int) -> str:
+    """What chances depend on, in short."""
+    digest = hashlib.sha256(f"{length} {graph.num_graphs} {graph.x.dtype}".encode())
+    for tensor in (graph.edge_index, graph.batch):
+        array = tensor.contiguous().numpy()
+        digest.update(f"{array.dtype}{array.shape}".encode())
+        digest.update(array.data)
+    return digest.hexdigest()
+
+
+def _keep(key: str, found: Tensor) -> None:
+    """Keep this, and of what was asked for before as much as there is room for."""
+    with _keeping:
+        _kept.pop(key, None)
+        _kept[key] = found
+        while sum(chances.numel() for chances in _kept.values()) > KEPT:
+            del _kept[next(iter(_kept))]
+
+
+def _computed(graph: GraphBatch, length: int, name: str) -> Tensor:
+    """Chances of graphs in the processor's memory."""
     sizes, starts = graph.sizes, graph.ptr
     largest = int(sizes.max()) if graph.num_graphs else 0
     if largest > LARGEST:
@@ -63,7 +102,7 @@ def return_chances(graph: GraphBatch, length: int, name: str = "the data") -> Te
         within = torch.arange(nodes) < sizes[order[first:last], None]
         row = offset[:, None] + torch.arange(nodes)
         chances[row[within]] = found[within].to(chances.dtype)
-    return chances.to(device)
+    return chances
 
 
 def _parts(sizes: list[int]) -> Iterator[tuple[int, int, int]]:
