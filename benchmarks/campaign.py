@@ -124,7 +124,8 @@ def jobs(
             for one in _runs(job, [variant], every):
                 missing = read_as if ledger is None else ledger.missing(one, read_as)
                 run = {**job, "protocols": missing, "variants": [variant]}
-                left += [{**run, "seeds": [one.config.seed]}] if missing else []
+                # Runs that are read under no protocol measure the cost, which is made anew.
+                left += [{**run, "seeds": [one.config.seed]}] if missing or not read_as else []
     with file.open("a") as lines:
         for one in _by_seed(left) if by_seed else _seeds_together(left, together):
             lines.write(json.dumps(one) + "\n")

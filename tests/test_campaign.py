@@ -196,3 +196,32 @@ def test_recorded_runs_are_no_jobs(campaign: ModuleType, tmp_path: Path) -> None
     call(campaign, "jobs", file, "graph", *asked, "--protocols", "strict,nested")
     found = {tuple(job["seeds"]): job["protocols"] for job in lines(file)[1:]}
     assert found == {(0, 2): ["strict", "nested"], (1,): ["nested"]}  # all that it lacks
+
+
+def test_runs_that_are_read_under_no_protocol_are_jobs(
+    campaign: ModuleType, tmp_path: Path
+) -> None:
+    file = tmp_path / "jobs.jsonl"
+    call(campaign, "jobs", file, "cost", "--datasets", "mutag,dd", "--together", "1")
+    found = [(job["variants"], job["dataset"], job["protocols"]) for job in lines(file)]
+    assert found == [
+        ([variant], name, []) for variant in ("gru", "infograph") for name in ("mutag", "dd")
+    ]
+
+
+def test_jobs_by_seed_that_lack_other_protocols_are_apart(
+    campaign: ModuleType, tmp_path: Path
+) -> None:
+    file, kept = tmp_path / "jobs.jsonl", tmp_path / "kept.jsonl"
+    (done,) = plan("graph", datasets=["dd"], variants=["random"], seeds=[1], preset="findings")
+    evaluation = {"protocol": "strict", "epoch": 0, "selection": None, "accuracy": [50.0]}
+    record = {"task": asdict(done.task), "config": done.config.to_dict()}
+    kept.write_text(json.dumps({**record, "evaluations": [evaluation]}) + "\n")
+    asked = ["--datasets", "dd", "--variants", "gru,random,deepset", "--seeds", "2", "--by-seed"]
+    asked += ["--preset", "findings", "--protocols", "strict,nested", "--records", str(kept)]
+    call(campaign, "jobs", file, "graph", *asked)
+    assert [(job["seeds"], job["variants"], job["protocols"]) for job in lines(file)] == [
+        ([0], ["gru", "random", "deepset"], ["strict", "nested"]),
+        ([1], ["gru", "deepset"], ["strict", "nested"]),
+        ([1], ["random"], ["nested"]),
+    ]

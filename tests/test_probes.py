@@ -15,7 +15,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV, StratifiedShuffleSplit
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
-from threadpoolctl import threadpool_info
+from threadpoolctl import threadpool_info, threadpool_limits
 from torch import Tensor, nn
 
 from lg2ar.errors import InputError
@@ -228,8 +228,13 @@ def test_splits_of_few_labels_share_the_cores(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(os, "cpu_count", lambda: 6)
     x, y = blobs(40, 5, 2)
     half = np.arange(20), np.arange(20, 40)
-    few_labels.chosen_logistic_accuracy(x, y, [half, half])
+    with threadpool_limits(8, user_api="blas"):
+        few_labels.chosen_logistic_accuracy(x, y, [half, half])
     assert seen
     assert set(seen) == {3}
+    seen.clear()
+    with threadpool_limits(2, user_api="blas"):  # what this process may take: no more
+        few_labels.chosen_logistic_accuracy(x, y, [half, half])
+    assert set(seen) == {2}
     with pytest.raises(ValueError, match="no splits to learn from"):
         few_labels.chosen_logistic_accuracy(x, y, [])

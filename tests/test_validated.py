@@ -173,16 +173,19 @@ def test_each_scale_and_kernel_is_chosen_where_it_serves() -> None:
     assert (found.test > flat.test + 20).all()  # no plane tells shells apart
 
 
-def test_test_labels_do_not_choose() -> None:
+@pytest.mark.parametrize("beside", [0, 2])
+def test_test_labels_do_not_choose(beside: int) -> None:
     x, y = shells(160)
     splits = halves(160)
-    before = validated_accuracy(x, y, splits)
+    features = [x[:, :1], x.square()][:beside]
+    before = validated_accuracy(x, y, splits, features=features)
     wrong = y.clone()
     hidden = splits.test.all(0)
     assert hidden.any()
     wrong[hidden] = (wrong[hidden] + 1) % 3
-    after = validated_accuracy(x, wrong, splits)
+    after = validated_accuracy(x, wrong, splits, features=features)
     assert after.chosen == before.chosen
+    assert any(each.beside for best in after.chosen for each in best) == bool(beside)
     assert np.array_equal(after.validation, before.validation)
     assert (after.test < before.test).any()
 

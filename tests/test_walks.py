@@ -142,7 +142,7 @@ def test_other_graphs_and_lengths_are_walked_on_anew(computed: list[int]) -> Non
 def test_what_was_asked_for_longest_ago_makes_room(
     computed: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(walks, "KEPT", 2 * 4 * 3)  # of two rings of four
+    monkeypatch.setattr(walks, "KEPT", 4 * 6 * 4)  # six numbers at each node of a ring of four
     graph = rings(4)
     for length in (4, 3, 4, 2):  # 12, 8 and 4 numbers
         return_chances(graph, length)
@@ -152,3 +152,12 @@ def test_what_was_asked_for_longest_ago_makes_room(
     assert [found.size(1) for found in walks._kept.values()] == [1, 4]
     return_chances(graph, 8)  # 28: more than is kept at all
     assert not walks._kept
+
+
+def test_few_batches_are_kept_however_small(computed: list[int]) -> None:
+    batches = [rings(3 + place) for place in range(walks.MOST + 1)]
+    for graph in [*batches, *reversed(batches)]:
+        return_chances(graph, 4)
+    # Of all, only the first had made room.
+    assert len(computed) == len(batches) + 1
+    assert len(walks._kept) == walks.MOST

@@ -18,8 +18,10 @@ from lg2ar.graph import GraphBatch
 LARGEST = 8192
 # Numbers in the matrices of the graphs that are done at a time: 128 MiB.
 BUDGET = 1 << 24
-# Numbers that are kept of what was computed last: 256 MiB.
-KEPT = 1 << 26
+# What is kept of what was computed last: so many bytes, of so many batches. Those of graphs on a
+# disk never come again, and must not fill the memory.
+KEPT = 1 << 28
+MOST = 8
 
 _kept: dict[str, Tensor] = {}  # what was asked for last is the last
 _keeping = Lock()
@@ -74,7 +76,7 @@ def _keep(key: str, found: Tensor) -> None:
     with _keeping:
         _kept.pop(key, None)
         _kept[key] = found
-        while sum(chances.numel() for chances in _kept.values()) > KEPT:
+        while len(_kept) > MOST or sum(chances.nbytes for chances in _kept.values()) > KEPT:
             del _kept[next(iter(_kept))]
 
 

@@ -12,7 +12,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import StratifiedShuffleSplit, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from threadpoolctl import threadpool_limits
+from threadpoolctl import threadpool_info, threadpool_limits
 from torch import Tensor
 
 from lg2ar.moments import scaled
@@ -86,8 +86,10 @@ def chosen_logistic_accuracy(
     folds = [inner_folds(labels[train], inner, seed) for train, _ in parts]
     cores = os.cpu_count() or 1
     workers = min(len(parts), cores)
-    # Where every thread multiplies with all cores, they wait for each other most of the time.
-    with threadpool_limits(max(1, cores // workers), user_api="blas"):
+    # Where every thread multiplies with all cores, they wait for each other most of the time. What
+    # a process may take already is not raised: others may stand beside it.
+    pools = [pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"]
+    with threadpool_limits(max(1, min([cores // workers, *pools])), user_api="blas"):
         found = Parallel(n_jobs=workers, backend="threading")(
             delayed(chosen_logistic_chances)(rows, labels, *part, classes, own, C)
             for part, own in zip(parts, folds, strict=True)
