@@ -269,7 +269,7 @@ def measure(job: dict[str, Any], device: torch.device, memory: Memory) -> dict[s
     config = Config.make(settings)
     grid = [steps for steps in STEPS if steps <= job.get("steps", STEPS[-1])]
     if level == "graph":
-        grid = [epochs for epochs in EPOCH_GRID if epochs <= config.epochs]
+        grid = [epochs for epochs in EPOCH_GRID if epochs < config.epochs] + [config.epochs]
     seeds = tuple(job.get("seeds", seeds_of(dataset)))
     if min(seeds) < FIRST_SEED:
         raise InputError(f"seeds {list(seeds)}: the search has those from {FIRST_SEED} on alone.")

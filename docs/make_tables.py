@@ -28,7 +28,13 @@ from lg2ar.protocols import OLDER, OLDER_EPOCHS
 from lg2ar.report.ablation import network_gains, part_gains
 from lg2ar.report.cells import Cell, cells
 from lg2ar.report.layouts import render
-from lg2ar.report.questions import by_epochs, findings, policies, probe_scaling
+from lg2ar.report.questions import (
+    by_epochs,
+    findings,
+    losses_by_epochs,
+    policies,
+    probe_scaling,
+)
 from lg2ar.report.rows import in_papers_order
 from lg2ar.report.summary import (
     MARK,
@@ -272,7 +278,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "results, brief": lambda: in_brief("findings"),
     **{
         f"results, {preset}": lambda preset=preset: in_brief(preset)  # type: ignore[misc]
-        for preset in ("searched", "long", "grid", "standardised", "long-standardised")
+        for preset in ("searched", "long", "third", "grid", "standardised", "long-standardised")
     },
     "results, printed": lambda: in_brief("paper"),
     "results, nearest": lambda: nearest(learned()),
@@ -280,12 +286,16 @@ TABLES: dict[str, Callable[[], str]] = {
     "results, since": lambda: beside(learned(), published_since()),
     "findings, search": lambda: search("search.jsonl"),
     "findings, second round": lambda: search("search-long.jsonl"),
+    "findings, third round": lambda: search("search-third.jsonl"),
     "tuning, criteria": criteria,
     "findings": found,
     "findings, probe": lambda: scaling_of_the_probe("paper"),
     "findings, probe of findings": lambda: scaling_of_the_probe("findings"),
     "findings, epochs": lambda: by_epochs(
-        read_records(ROOT / "results" / "graph.jsonl"), ("findings", "grid", "long")
+        read_records(ROOT / "results" / "graph.jsonl"), ("findings", "grid", "long", "third")
+    ),
+    "findings, losses": lambda: losses_by_epochs(
+        read_records(ROOT / "results" / "graph.jsonl"), ("findings", "grid", "long", "third")
     ),
     "findings, few labels": few_labels,
     "findings, few-label kernels": few_label_kernels,

@@ -10,7 +10,15 @@ from scipy.stats import t
 
 from lg2ar.benchmarks import against_base, base_variant
 from lg2ar.errors import InputError
-from lg2ar.report.questions import NONE, by_epochs, finding, findings, policies, probe_scaling
+from lg2ar.report.questions import (
+    NONE,
+    by_epochs,
+    finding,
+    findings,
+    losses_by_epochs,
+    policies,
+    probe_scaling,
+)
 from lg2ar.report.summary import NOTE
 
 
@@ -139,6 +147,22 @@ def test_scores_by_epochs_are_means_of_one_preset_and_gains_are_paired() -> None
     assert told[0] == f"| mutag | `grid` | 2 | 61.0 | 61.0 | 65.0{none} | +4.0 ± {half:.1f} |"
     assert told[1] == f"| mutag | `long` | 1 | 50.0 | 51.0 | \N{EN DASH}{none} | +1.0 |"
     assert by_epochs([other], ["grid"]) == "*not run yet*"
+
+
+def test_losses_by_epochs_are_means_of_runs_with_one_bound() -> None:
+    def trained(seed: int, *losses: float, bound: str = "jsd", preset: str = "grid") -> Any:
+        made = record("gru", seed, 0, 0, table="graph", preset=preset)
+        return {**made, "losses": list(losses), "config": {**made["config"], "bound": bound}}
+
+    runs = [trained(10, *[5.0] * 9, 3.0, 0.0), trained(11, *[4.0] * 9, 2.5, 0.0)]
+    others = [trained(12, *[9.0] * 20, bound="nt-xent", preset="long")]
+    told = losses_by_epochs([*runs, *others], ["long", "grid"]).splitlines()[2:]
+    assert told == [f"| mutag | `grid` | 2 | 2.75{f' | {NONE}' * 5} |"]
+    assert losses_by_epochs(others, ["long", "grid"]) == "*not run yet*"
+    strange = trained(11, 1.0)
+    strange["config"]["embedding_scale"] = "unit"
+    with pytest.raises(InputError, match="different settings"):
+        losses_by_epochs([runs[0], strange], ["grid"])
 
 
 def test_a_question_has_a_name() -> None:

@@ -133,10 +133,7 @@ def by_epochs(records: Iterable[Mapping[str, Any]], presets: Sequence[str]) -> s
         records: Of the table ``graph``.
         presets: Whose runs, in this order.
     """
-    found: dict[tuple[str, str], list[Run]] = {}
-    for run in read_runs(records):
-        if (run.table, run.variant) == ("graph", "gru") and run.preset in presets:
-            found.setdefault((run.dataset, run.preset), []).append(run)
+    found = _of_presets(records, presets)
     head = ["data set", "preset", "runs", "untrained", *map(str, EPOCH_GRID), "last - untrained"]
     lines = [f"| {' | '.join(head)} |", "|---|---|" + "---:|" * (len(head) - 2)]
     for dataset in in_papers_order(name for name, _ in found):
@@ -157,10 +154,43 @@ def by_epochs(records: Iterable[Mapping[str, Any]], presets: Sequence[str]) -> s
     return "\n".join(lines) if len(lines) > 2 else "*not run yet*"
 
 
-def _mean_at(curves: Sequence[Mapping[int, float]], epoch: int) -> str:
+def losses_by_epochs(records: Iterable[Mapping[str, Any]], presets: Sequence[str]) -> str:
+    """The learned policy's loss in the epochs of the paper's grid, where the bound is JSD.
+
+    Args:
+        records: Of the table ``graph``.
+        presets: Whose runs, in this order.
+    """
+    found = _of_presets(records, presets)
+    head = ["data set", "preset", "runs", *map(str, EPOCH_GRID)]
+    lines = [f"| {' | '.join(head)} |", "|---|---|" + "---:|" * (len(head) - 2)]
+    for dataset in in_papers_order(name for name, _ in found):
+        for preset in presets:
+            runs = found.get((dataset, preset), [])
+            runs = [run for run in runs if run.setting("bound", None) == "jsd"]
+            if not runs:
+                continue
+            check_alike(runs)
+            curves = [dict(enumerate(run.fields.numbers("losses"), start=1)) for run in runs]
+            cells = [_mean_at(curves, epoch, digits=2) for epoch in EPOCH_GRID]
+            lines.append(f"| {' | '.join([dataset, f'`{preset}`', str(len(runs)), *cells])} |")
+    return "\n".join(lines) if len(lines) > 2 else "*not run yet*"
+
+
+def _of_presets(
+    records: Iterable[Mapping[str, Any]], presets: Sequence[str]
+) -> dict[tuple[str, str], list[Run]]:
+    found: dict[tuple[str, str], list[Run]] = {}
+    for run in read_runs(records):
+        if (run.table, run.variant) == ("graph", "gru") and run.preset in presets:
+            found.setdefault((run.dataset, run.preset), []).append(run)
+    return found
+
+
+def _mean_at(curves: Sequence[Mapping[int, float]], epoch: int, digits: int = 1) -> str:
     if not all(epoch in curve for curve in curves):
         return NONE
-    return f"{statistics.fmean(curve[epoch] for curve in curves):.1f}"
+    return f"{statistics.fmean(curve[epoch] for curve in curves):.{digits}f}"
 
 
 def _read(records: Iterable[Mapping[str, Any]]) -> _Scores:
