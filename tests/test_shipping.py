@@ -193,7 +193,7 @@ def test_encoders_of_the_project_are_whole_and_made_with_a_preset(path: Path) ->
     assert shipped.data["source"] == path.stem
     level = find_benchmark(path.stem).level
     made_with = []
-    for preset in ("findings", "searched", "long"):
+    for preset in ("findings", "searched", "long", "third"):
         with suppress(InputError):  # not every preset is for every data set
             settings = {"level": level, **hyperparameters(path.stem, preset)}
             made_with.append(Config.make(settings, seed=10))
