@@ -197,6 +197,38 @@ def test_tables_in_the_making_are_waited_for(tmp_path: Path) -> None:
         connection.close()
 
 
+def test_a_table_whose_index_a_kill_left_out_gets_it(tmp_path: Path) -> None:
+    path = tmp_path / DATABASE
+    url = f"sqlite:///{path}"
+    with SharedStudy(url, "study", 0):
+        pass
+    connection = sqlite3.connect(path, isolation_level=None)
+    indexes = "SELECT name, sql FROM sqlite_master WHERE type = 'index' ORDER BY name"
+    whole = connection.execute(indexes).fetchall()
+    for name in ("studies", "trials"):
+        connection.execute(f"DROP INDEX ix_{name}_study_{'name' if name == 'studies' else 'id'}")
+    with pytest.raises(InputError, match=r"studies has other unique columns.*; restore it"):
+        SharedStudy(url, "study", 0)  # that holds one: who took its index may have done more
+    assert connection.execute(indexes).fetchall() != whole
+    for table in ("studies", "study_directions"):
+        connection.execute(f"DELETE FROM {table}")
+    with SharedStudy(url, "study", 0) as study:
+        assert study.created
+    assert connection.execute(indexes).fetchall() == whole
+    connection.close()
+
+
+def test_tables_of_others_get_no_index(tmp_path: Path) -> None:
+    path = tmp_path / DATABASE
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute("CREATE TABLE studies (study_id INTEGER PRIMARY KEY, study_name, school)")
+    with pytest.raises(InputError, match="studies has other columns: school"):
+        SharedStudy(f"sqlite:///{path}", "study", 0)
+    made = "SELECT 1 FROM sqlite_master WHERE type = 'index' AND tbl_name = 'studies'"
+    assert connection.execute(made).fetchall() == []
+    connection.close()
+
+
 def test_a_database_that_another_process_writes_is_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

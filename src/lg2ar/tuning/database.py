@@ -24,6 +24,7 @@ _UNIQUE = """
     pragma_index_info(list.name) AS held WHERE kind.type = 'table' AND list."unique"
 """
 _KINDS = "SELECT DISTINCT type FROM sqlite_master"
+_INDEXES = "SELECT name, tbl_name, sql FROM sqlite_master WHERE type = 'index' AND sql IS NOT NULL"
 
 
 class OtherLayoutError(Exception):
@@ -82,8 +83,32 @@ def check_layout(storage: Any) -> None:
         found = _tables(connection)
     if odd := kinds - {"table", "index"}:
         raise OtherLayoutError(f"it has a {min(odd)}")
-    for name, own in _own_tables().items():
+    for name, own in _own_layout().tables.items():
         _compare(name, found.get(name, _Table({}, set(), set())), own)
+
+
+def finish_tables(storage: Any) -> None:
+    """Make the indexes that Optuna was about to make when it was killed.
+
+    It passes over a table that is there, and with it over the indexes that are not. Nothing is done
+    to a database that holds a study, or to a table with other columns.
+
+    Args:
+        storage: Optuna's own.
+    """
+    from sqlalchemy import text
+
+    if storage.engine.dialect.name != "sqlite":
+        return
+    own = _own_layout()
+    with storage.engine.begin() as connection:
+        found = _tables(connection)
+        there = {name for name, *_ in connection.execute(text(_INDEXES))}
+        if connection.execute(text("SELECT 1 FROM studies LIMIT 1")).first() is not None:
+            return
+        for name, (table, statement) in own.indexes.items():
+            if name not in there and found[table].columns == own.tables[table].columns:
+                connection.execute(text(statement))
 
 
 def _compare(name: str, found: _Table, own: _Table) -> None:
@@ -98,15 +123,30 @@ def _compare(name: str, found: _Table, own: _Table) -> None:
         raise OtherLayoutError(f"{name} has other unique columns")
 
 
+class _Layout(NamedTuple):
+    """What a database holds.
+
+    Attributes:
+        tables: By their names.
+        indexes: By their names, the table of each and the statement that makes it.
+    """
+
+    tables: dict[str, _Table]
+    indexes: dict[str, tuple[str, str]]
+
+
 @cache
-def _own_tables() -> dict[str, _Table]:
-    """The tables that this version of Optuna makes."""
+def _own_layout() -> _Layout:
+    """What this version of Optuna makes."""
+    from sqlalchemy import text
+
     storage = open_storage("sqlite://")  # in memory
     with storage.engine.connect() as connection:
-        made = _tables(connection)
+        tables = _tables(connection)
+        indexes = {name: (table, sql) for name, table, sql in connection.execute(text(_INDEXES))}
     storage.remove_session()
     storage.engine.dispose()
-    return made
+    return _Layout(tables, indexes)
 
 
 def _tables(connection: Any) -> dict[str, _Table]:

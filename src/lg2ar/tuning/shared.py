@@ -23,7 +23,7 @@ from lg2ar.engines import Lost
 from lg2ar.errors import InputError
 from lg2ar.files import is_at_work
 from lg2ar.sampling import seed_from
-from lg2ar.tuning.database import check_layout, damaged, first_line
+from lg2ar.tuning.database import check_layout, damaged, finish_tables, first_line
 from lg2ar.tuning.space import Space
 from lg2ar.tuning.trials import (
     BEAT,
@@ -287,6 +287,8 @@ def _open(url: str, where: str) -> tuple[Any, Any, bool]:
     for left in reversed(range(TRIES)):
         try:
             storage = open_storage(url)
+            if not left:  # nobody is making them: who was has been killed
+                finish_tables(storage)
             check_layout(storage)
             how = {"storage": storage, "study_name": NAME, "pruner": pruner()}
             try:
