@@ -258,9 +258,10 @@ def _kernels(a: Tensor, b: Tensor, gammas: Sequence[float]) -> Iterator[Tensor]:
 
 def _weights(kernel: Tensor, targets: Tensor, ridge: float) -> Tensor:
     """Weights ``[m, classes]`` of the training rows."""
+    held = kernel.clone()
+    held.diagonal().add_(ridge)
     # For a handful of ridges a Cholesky factor of each is far cheaper than one decomposition.
-    factor = torch.linalg.cholesky(kernel + ridge * torch.eye(len(kernel)).to(kernel))
-    found: Tensor = torch.cholesky_solve(targets, factor)
+    found: Tensor = torch.cholesky_solve(targets, torch.linalg.cholesky(held))
     return found
 
 
