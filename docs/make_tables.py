@@ -153,7 +153,7 @@ def precisions() -> str:
         for cell in cells(read_records(ROOT / "results" / file), "graph"):
             for precision, variant in names.items():
                 if (cell.method, cell.variant) == ("lg2ar", variant) and cell.runs:
-                    key = (cell.dataset, cell.protocol, str(cell.selection))
+                    key = (cell.dataset, str(cell.protocol), str(cell.selection))
                     found.setdefault(key, {})[precision] = cell
     lines = [
         f"| data set | protocol | runs | {' | '.join(names)} |",
