@@ -148,7 +148,7 @@ def precisions() -> str:
         "float32": "gru, preset=paper precision=float32",
         "bf16-mixed": "gru, preset=paper precision=bf16-mixed",
     }
-    found: dict[tuple[str, ...], dict[str, Cell]] = {}
+    found: dict[tuple[str, str, str], dict[str, Cell]] = {}
     for file in ("graph.jsonl", "precision.jsonl"):
         for cell in cells(read_records(ROOT / "results" / file), "graph"):
             for precision, variant in names.items():
@@ -159,13 +159,13 @@ def precisions() -> str:
         f"| data set | protocol | runs | {' | '.join(names)} |",
         f"|---|---|---:|{'---:|' * len(names)}",
     ]
-    for key, every in found.items():
+    for (dataset, protocol, _), every in found.items():
         runs = every["tf32"].runs if "tf32" in every else 0
         own = {name: cell for name, cell in every.items() if cell.runs == runs}  # the same seeds
         if len(own) < 2:
             continue
         values = [f"{own[n].mean:.1f} ± {own[n].std:.1f}" if n in own else NONE for n in names]
-        lines.append(f"| {key[0]} | `{key[1]}` | {runs} | {' | '.join(values)} |")
+        lines.append(f"| {dataset} | `{protocol}` | {runs} | {' | '.join(values)} |")
     return "\n".join(lines)
 
 
